@@ -1,0 +1,84 @@
+"""What a codec library must offer. One module a library meets one or both of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Protocol
+
+from gpupipe.format import FrameFormat
+from gpupipe.frame import FrameBatch
+
+if TYPE_CHECKING:
+    import av
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderSettings:
+    """What the plan asks of an encoder. Every field is plain data, so that a plan can be written to JSON."""
+
+    codec: str
+    """h264, hevc, av1, vp9, prores, mjpeg, ffv1 ... as libav names codecs."""
+    encoder: str
+    """libx264, libx265, nvenc, nvjpeg ..."""
+    input_format: FrameFormat
+    """What `encode` is given."""
+    time_base: Fraction
+    """Of every pts given and every packet returned."""
+    rate: Fraction
+    """Nominal frames a second, for rate control and headers; never for timestamps."""
+    quality: float | None
+    bitrate: int | None
+    """Bits a second; with it the encoder is rate-controlled, without it `quality` rules."""
+    preset: str | None
+    options: dict[str, str] = field(default_factory=dict)
+    """The library's own options, passed on as they are; an unknown one is an error."""
+    mastering_display: str | None = None
+    """SMPTE ST 2086 in x265's notation: G(x,y)B(x,y)R(x,y)WP(x,y)L(max,min), units 0.00002 and 0.0001 cd/m2."""
+    content_light: tuple[int, int] | None = None
+    """MaxCLL and MaxFALL, cd/m2."""
+
+
+class Decoder(Protocol):
+    """Packets in, pictures out in display order. Used by one thread."""
+
+    format: FrameFormat
+    """Of every batch it yields, until the stream changes it."""
+
+    def decode(self, packet: av.Packet | None) -> Iterator[FrameBatch]:
+        """Feeds one packet (None: the end) and yields what is ready.
+
+        A damaged packet is reported to the journal and skipped. A CUDA decoder's planes belong to the library and hold
+        only until the next `decode`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Frees what is held; safe to call twice."""
+        ...
+
+
+class Encoder(Protocol):
+    """Pictures in, packets out in decode order with pts, dts and duration. Used by one thread."""
+
+    settings: EncoderSettings
+
+    def encode(self, batch: FrameBatch) -> list[av.Packet]:
+        """Encodes the valid pictures of a batch; returns what is ready."""
+        ...
+
+    def finish(self) -> list[av.Packet]:
+        """Drains the encoder: every picture that went in has come out after this."""
+        ...
+
+    def template(self, first: Sequence[av.Packet]) -> av.VideoStream:
+        """A stream that describes the bitstream, for `add_stream_from_template(..., opaque=True)`.
+
+        `first` are the first packets it made. The caller keeps the encoder alive while it uses the stream.
+        """
+        ...
+
+    def close(self) -> None:
+        """Frees what is held; safe to call twice."""
+        ...

@@ -1,0 +1,122 @@
+"""Pixel formats and the full description of a picture, known when the plan is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Literal
+
+from gpupipe.color import ColorSpec
+
+Family = Literal["yuv", "gray", "rgb"]
+Layout = Literal["planar", "semiplanar", "float"]
+
+
+@dataclass(frozen=True, slots=True)
+class PixelFormat:
+    """How samples lie in memory. Names are libav's where libav has the format.
+
+    Planes as tensors, each with a leading batch dimension N:
+      planar: one (N, H, W) tensor a component, uint8 or uint16 (yuv: Y, U, V; gray: Y; rgb: G, B, R as in gbrp);
+      semiplanar: Y (N, H, W) and interleaved UV (N, ceil(H/2), ceil(W/2), 2);
+      float: one (N, 3, H, W) tensor of R'G'B', nominal 0..1, super-white and super-black kept.
+    """
+
+    name: str
+    family: Family
+    depth: int
+    """Significant bits a sample (16 for rgbf16, 32 for rgbf32)."""
+    chroma_shift: tuple[int, int] = (0, 0)
+    """log2 of horizontal and vertical chroma subsampling."""
+    layout: Layout = "planar"
+    msb_shift: int = 0
+    """Bits below the least significant one: 6 for p010le, which keeps its samples at the top of the word."""
+
+    @property
+    def bytes_per_sample(self) -> int:
+        """Bytes of one sample."""
+        return (self.depth // 8) if self.layout == "float" else (1 if self.depth == 8 else 2)
+
+    def plane_shapes(self, width: int, height: int) -> tuple[tuple[int, ...], ...]:
+        """Shape of each plane of one picture, without the batch dimension."""
+        if self.layout == "float":
+            return ((3, height, width),)
+        sx, sy = self.chroma_shift
+        chroma = (-(-height >> sy), -(-width >> sx))
+        if self.family == "gray":
+            return ((height, width),)
+        if self.layout == "semiplanar":
+            return ((height, width), (*chroma, 2))
+        return ((height, width), chroma, chroma)
+
+    def frame_bytes(self, width: int, height: int) -> int:
+        """Bytes of one picture, rows packed."""
+        total = 0
+        for shape in self.plane_shapes(width, height):
+            size = self.bytes_per_sample
+            for n in shape:
+                size *= n
+            total += size
+        return total
+
+
+def _table() -> dict[str, PixelFormat]:
+    formats: list[PixelFormat] = []
+    for depth in (8, 10, 12):
+        suffix = "" if depth == 8 else f"{depth}le"
+        formats.append(PixelFormat(f"gray{suffix}", "gray", depth))
+        formats.append(PixelFormat(f"gbrp{suffix}", "rgb", depth))
+        for name, shift in (("yuv420p", (1, 1)), ("yuv422p", (1, 0)), ("yuv444p", (0, 0))):
+            formats.append(PixelFormat(f"{name}{suffix}", "yuv", depth, shift))
+    formats.append(PixelFormat("nv12", "yuv", 8, (1, 1), "semiplanar"))
+    formats.append(PixelFormat("p010le", "yuv", 10, (1, 1), "semiplanar", 6))
+    formats.append(PixelFormat("p012le", "yuv", 12, (1, 1), "semiplanar", 4))
+    formats.append(PixelFormat("yuv444p10msble", "yuv", 10, (0, 0), "planar", 6))
+    formats.append(PixelFormat("yuv444p12msble", "yuv", 12, (0, 0), "planar", 4))
+    formats.append(PixelFormat("rgbf16", "rgb", 16, layout="float"))
+    formats.append(PixelFormat("rgbf32", "rgb", 32, layout="float"))
+    return {f.name: f for f in formats}
+
+
+PIXEL_FORMATS: dict[str, PixelFormat] = _table()
+
+
+def pixel_format(name: str) -> PixelFormat | None:
+    """The format of that name, None where gpupipe has no arithmetic for it. yuvj* are their yuv* twins (range is a tag)."""
+    return PIXEL_FORMATS.get(name.replace("yuvj", "yuv"))
+
+
+FieldOrder = Literal["progressive", "tt", "bb", "tb", "bt", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameFormat:
+    """All that a stage or a codec needs to know of the pictures it gets."""
+
+    pixels: PixelFormat
+    width: int
+    height: int
+    color: ColorSpec = field(default_factory=ColorSpec)
+    sample_aspect: Fraction = Fraction(1)
+    """Pixel aspect ratio; 0 where the source does not say."""
+    field_order: FieldOrder = "progressive"
+    device: str = "cpu"
+    """`cpu` or `cuda:N`."""
+    batch: int = 1
+
+    @property
+    def interlaced(self) -> bool:
+        """Whether the picture holds two fields."""
+        return self.field_order in ("tt", "bb", "tb", "bt")
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one picture, rows packed."""
+        return self.pixels.frame_bytes(self.width, self.height)
+
+    def with_(self, **changes: object) -> FrameFormat:
+        """A copy with some fields changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.pixels.name} {self.width}x{self.height} on {self.device}"

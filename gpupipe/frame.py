@@ -1,0 +1,46 @@
+"""Pictures on their way through the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from gpupipe.format import FrameFormat
+
+if TYPE_CHECKING:
+    import av
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBatch:
+    """N pictures of one format.
+
+    `planes` follow `PixelFormat`'s layout with a leading N. A batch fresh from a CPU decoder (N = 1) carries the
+    library's own frame in `native` and no planes: with no stage between, it goes to the encoder untouched, and torch
+    is never imported. `gpupipe.codecs.libav.planes_of` makes planes of it (a view, no copy).
+    """
+
+    format: FrameFormat
+    pts: tuple[int, ...]
+    """Presentation time of each picture, in `time_base`."""
+    time_base: Fraction
+    planes: tuple[torch.Tensor, ...] = ()
+    durations: tuple[int, ...] = ()
+    """Display time of each picture in `time_base`; 0 where unknown."""
+    native: av.VideoFrame | None = None
+    side_data: Mapping[str, bytes] = field(default_factory=dict)
+    """Per-picture metadata that the encoder may carry, by libav's side data name (closed captions, HDR10+)."""
+    ready: object | None = None
+    """CUDA event after which the planes hold the picture; None on the CPU."""
+
+    @property
+    def valid(self) -> int:
+        """Number of real pictures; a padded last batch has more rows than this."""
+        return len(self.pts)
+
+    def with_(self, **changes: object) -> FrameBatch:
+        """A copy with some fields changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]

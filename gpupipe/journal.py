@@ -1,0 +1,51 @@
+"""What a run noticed: warnings with counts and positions, so that nothing is lost in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Entry:
+    """One kind of event, counted."""
+
+    code: str
+    """Stable machine-readable name, such as `pts-repaired`."""
+    message: str
+    """The first occurrence, in words."""
+    count: int = 0
+    places: list[str] = field(default_factory=list)
+    """Where it happened (pts, byte, stream), the first `Journal.KEEP` of them."""
+
+    def __str__(self) -> str:
+        if self.count <= 1:
+            return self.message
+        shown = ", ".join(self.places[:5])
+        more = ", ..." if self.count > len(self.places[:5]) else ""
+        return f"{self.message} [{self.count} times: {shown}{more}]" if shown else f"{self.message} [{self.count} times]"
+
+
+class Journal:
+    """Collects warnings by code; `listener` is told of the first of each code at once."""
+
+    KEEP = 50
+
+    def __init__(self, listener: Callable[[Entry], None] | None = None) -> None:
+        self.entries: dict[str, Entry] = {}
+        self._listener = listener
+
+    def warn(self, code: str, message: str, *, place: str | None = None, count: int = 1) -> None:
+        """Records `count` events of kind `code`; the message of the first one stands for all."""
+        entry = self.entries.get(code)
+        first = entry is None
+        if entry is None:
+            entry = self.entries[code] = Entry(code, message)
+        entry.count += count
+        if place is not None and len(entry.places) < self.KEEP:
+            entry.places.append(place)
+        if first and self._listener is not None:
+            self._listener(entry)
+
+    def __len__(self) -> int:
+        return len(self.entries)

@@ -1,0 +1,67 @@
+"""What a stage is: a pure function of tensors, described well enough to be planned before it runs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from gpupipe.format import FrameFormat
+
+if TYPE_CHECKING:
+    import torch
+
+Working = Literal["any", "rgb"]
+
+
+class Settings(BaseModel):
+    """Base of every stage's settings: unknown keys and wrong types are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+
+
+class Stage(Protocol):
+    """One step of the chain.
+
+    A module `gpupipe/stages/NAME.py` holds one: a class `STAGE` whose `Settings` are its keys in the config. Adding a
+    stage is that file and its test. It may import torch inside `prepare` and `__call__` only where it can be planned
+    without; it neither synchronises, logs nor calls `.item()` in `__call__`.
+    """
+
+    name: ClassVar[str]
+    Settings: ClassVar[type[Settings]]
+    working: Working
+    """`any`: works on the decoder's own planes, in every planar or semi-planar format; `rgb`: needs rgbf16 or rgbf32."""
+    window: tuple[int, int]
+    """Frames wanted before and after the one at hand."""
+    graphable: bool
+    """Whether `__call__` may be captured in a CUDA Graph."""
+    keeps_fields: bool
+    """Whether interlaced pictures come out with their two fields intact."""
+
+    def __init__(self, settings: Settings) -> None: ...
+
+    def output_format(self, source: FrameFormat) -> FrameFormat:
+        """The format of what comes out; raises PlanError where it cannot be done (0x0, crop beyond the edge)."""
+        ...
+
+    def notes(self, source: FrameFormat) -> tuple[str, ...]:
+        """What the plan should say about this stage on this source (rounding, siting); may be empty."""
+        ...
+
+    def prepare(self, source: FrameFormat) -> None:
+        """Makes what every frame needs (grids, weights, tables) on `source.device`; called once, before any frame."""
+        ...
+
+    def __call__(self, planes: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """Transforms the planes of a batch in `source` format to `output_format(source)`."""
+        ...
+
+
+class Retiming(Protocol):
+    """A stage that changes when frames are shown, not their pixels (`fps`)."""
+
+    name: ClassVar[str]
+    Settings: ClassVar[type[Settings]]
+    rate: Fraction
