@@ -1,0 +1,70 @@
+"""Shared fixtures: real files, independent oracles, and the rule for tests that need a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """GPU tests are skipped where there is no CUDA, and fail there under GPUPIPE_REQUIRE_CUDA=1."""
+    wanting = [item for item in items if item.get_closest_marker("gpu")]
+    if not wanting or os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1":
+        return
+    import torch  # noqa: PLC0415  (only where a test needs it)
+
+    if not torch.cuda.is_available():
+        for item in wanting:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """The folder of real files, `../shared/corpus` beside the repository."""
+    folder = ROOT.parent / "shared" / "corpus"
+    if not (folder / "manifest.csv").is_file():
+        pytest.fail("the corpus of real files is missing: expected ../shared/corpus beside the repository")
+    return folder
+
+
+def _tool(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        pytest.fail(f"{name} is missing: it is the independent oracle of these tests (Debian: apt-get install ffmpeg)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def ffmpeg() -> Callable[..., str]:
+    """Runs `ffmpeg -y ARGS` and returns what it wrote on stderr; fails the test where ffmpeg fails."""
+    tool = _tool("ffmpeg")
+
+    def run(*args: object) -> str:
+        command = [tool, "-nostdin", "-hide_banner", "-y", *map(str, args)]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stderr
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def ffprobe() -> Callable[..., dict]:
+    """`ffprobe(path, "-show_streams", ...)` as a dict; streams and format where no arguments are given."""
+    tool = _tool("ffprobe")
+
+    def run(path: Path, *args: object) -> dict:
+        shown = map(str, args) if args else ("-show_streams", "-show_format", "-show_chapters")
+        command = [tool, "-v", "error", *shown, "-of", "json", f"file:{path}"]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=False)
+        return json.loads(done.stdout or "{}")
+
+    return run
