@@ -1,0 +1,78 @@
+"""The command line: one thin file a verb. The only place that prints, exits or reads the environment."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+import gpupipe
+from gpupipe.cli import bug
+from gpupipe.cli.console import Console
+from gpupipe.errors import GpupipeError
+
+VERBS = ("run", "plan", "probe", "doctor", "sample")
+DONE, FAILED, USAGE, BUG, WARNED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+
+class Verbs(click.Group):
+    """Imports a verb's module only when it is asked for: `gpupipe probe` need not pay for `run`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """In the order in which people meet them."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of that verb, or None."""
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"gpupipe.cli.{cmd_name}").command
+        return command
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(gpupipe.__version__, prog_name="gpupipe")
+def cli() -> None:
+    """Decode, transform and re-encode video on an NVIDIA GPU, or on the CPU by the same rules.
+
+    \b
+    Exit codes: 0 done, 1 failed, 2 wrong command line, 3 a bug in gpupipe,
+    4 done with warnings under --strict, 130 interrupted.
+    """
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    raise KeyboardInterrupt
+
+
+def execute(arguments: list[str], console: Console) -> int:
+    """Runs one command line and returns its exit code; never raises."""
+    try:
+        code = cli.main(args=arguments, prog_name="gpupipe", standalone_mode=False, obj=console)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return USAGE
+    except GpupipeError as error:
+        console.error(str(error), error.exit_code)
+        return error.exit_code
+    except BrokenPipeError:
+        console.drop_stdout()
+        return DONE
+    except (KeyboardInterrupt, click.Abort):
+        console.error("interrupted", INTERRUPTED)
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  (the last line of defence)
+        console.error(bug.report(error), BUG)
+        return BUG
+    return code if isinstance(code, int) else DONE
+
+
+def main() -> NoReturn:
+    """Entry point of `gpupipe`."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(execute(sys.argv[1:], Console()))

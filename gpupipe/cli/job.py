@@ -1,0 +1,25 @@
+"""From the words of a command line to a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpupipe.config import load_config
+from gpupipe.errors import ConfigError
+from gpupipe.media.probe import probe
+from gpupipe.plan import Plan, make_plan
+
+
+def prepare(config: Path, source: Path | None, output: Path | None, *, device: str | None, strict: bool) -> Plan:
+    """Reads the config, looks at the source and plans. What the command line says overrides the config.
+
+    Relative paths, those in the config too, start from the current directory. Raises GpupipeError.
+    """
+    settings = load_config(config)
+    source = source or (Path(settings.input) if settings.input else None)
+    output = output or (Path(settings.output.path) if settings.output.path else None)
+    if source is None:
+        raise ConfigError("no input", where=str(config), hint="give INPUT on the command line or `input:` in the config")
+    if output is None:
+        raise ConfigError("no output", where=str(config), hint="give OUTPUT on the command line or `output.path:` in the config")
+    return make_plan(settings, probe(source), output, device=device or settings.device, strict=strict)

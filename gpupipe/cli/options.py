@@ -1,0 +1,37 @@
+"""Arguments that verbs share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+_PATH = click.Path(path_type=Path)
+
+
+def _device(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
+    if value is not None and not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+        raise click.BadParameter(f"a device is auto, cpu, cuda or cuda:N, not {value!r}")
+    return value
+
+
+def job(command: Callable[..., object]) -> Callable[..., object]:
+    """CONFIG [INPUT] [OUTPUT] and the options of `run` and `plan`."""
+    decorators = [
+        click.argument("config", type=_PATH),
+        click.argument("input", type=_PATH, required=False),
+        click.argument("output", type=_PATH, required=False),
+        click.option("--device", callback=_device, help="auto, cpu, cuda or cuda:N; overrides the config."),
+        click.option("--overwrite", is_flag=True, help="Replace an output that exists."),
+        click.option("--strict", is_flag=True, help="Warnings known before work are errors; later ones give exit code 4."),
+        click.option("--quiet", is_flag=True, help="Nothing on stderr but errors."),
+        click.option("--log", type=click.Choice(["text", "json"]), default="text", help="Form of what goes to stderr."),
+    ]
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

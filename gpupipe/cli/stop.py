@@ -1,0 +1,42 @@
+"""Ctrl-C and SIGTERM: the first asks the run to stop and clean up, the second ends the process at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+from gpupipe.cli.console import Console
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Settable(Protocol):
+    """A stop flag."""
+
+    def set(self) -> object: ...
+
+
+@contextmanager
+def stopping(stop: Settable, console: Console) -> Iterator[None]:
+    """Sets `stop` at the first signal; at the second the process ends with code 130 and cleans nothing up."""
+    asked = False
+
+    def react(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal asked
+        if asked:
+            os.write(2, b"error: stopped at once; an unfinished .part file may lie beside the output\n")
+            os._exit(130)
+        asked = True
+        stop.set()
+        console.say(f"stopping ({signal.Signals(number).name}); once more to stop at once")
+
+    before = {number: signal.signal(number, react) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
