@@ -1,0 +1,133 @@
+"""Opening a source with libavformat, quietly, and reading what PyAV has no attribute for.
+
+PyAV discards libav's log by default, and gpupipe leaves it so: nothing of it reaches the terminal. A log callback in
+Python would need the GIL in libav's worker threads, which can dead-lock when a decoder is closed, so decode errors are
+counted by exceptions and `is_corrupt` flags instead, and logging is on only for the moments below, when no worker runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import av
+import av.logging
+
+from gpupipe.errors import MediaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from av.container import InputContainer
+
+_LOG = threading.Lock()
+_CHROMA = re.compile(r"\((?:[^()]*, )?(left|center|topleft|top|bottomleft|bottom)\)")
+_TAG = re.compile(r"\((\S{4}) / 0x[0-9A-F]{8}\)")
+_CROP = re.compile(r"Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNotes:
+    """What libav's own description of a stream says beyond PyAV's attributes."""
+
+    chroma_location: str | None = None
+    """left, center, topleft, top, bottomleft or bottom."""
+    tag: str | None = None
+    """Four-character code, such as tmcd, where it is printable."""
+    dolby_vision: bool = False
+    clean_aperture: tuple[int, int, int, int] | None = None
+    """Pixels the container asks to hide at left, right, top, bottom."""
+
+
+@contextmanager
+def _logging(level: int) -> Iterator[list[tuple[int, str, str]]]:
+    """Turns libav's log on and catches it; PyAV's own level is put back afterwards."""
+    with _LOG, av.logging.Capture(local=False) as others, av.logging.Capture() as mine:
+        before = av.logging.get_level()
+        av.logging.set_level(level)
+        av.logging.set_libav_level(level)
+        try:
+            yield mine
+        finally:
+            av.logging.set_level(before)
+            av.logging.set_libav_level(av.logging.INFO)  # libav's default; PyAV cannot read the level
+            others.clear()
+
+
+def check_readable(path: Path) -> None:
+    """Raises MediaError where a path cannot be a source, before libav says so less clearly."""
+    name = str(path)
+    if not path.exists():
+        raise MediaError("no such file", where=name, hint="check the path")
+    if path.is_dir():
+        raise MediaError("is a directory, not a media file", where=name, hint="name one file")
+    if not path.is_file():
+        raise MediaError(
+            "is not a regular file", where=name, hint="copy it to a file first; gpupipe reads a source twice"
+        )
+    if not os.access(path, os.R_OK):
+        raise MediaError("no permission to read it", where=name, hint="check owner and mode")
+    if path.stat().st_size == 0:
+        raise MediaError("is empty (0 bytes)", where=name, hint="copy or record it again")
+
+
+def open_input(path: Path) -> InputContainer:
+    """Opens a source. Raises MediaError naming the file.
+
+    The path goes to libav as a `file:` URL, so colons, leading dashes and the like are never read as protocol names.
+    Tags that are not UTF-8 are read as Latin-1, which loses nothing.
+    """
+    check_readable(path)
+    url = f"file:{path.absolute()}"
+    try:
+        try:
+            return av.open(url)
+        except UnicodeDecodeError:
+            return av.open(url, metadata_encoding="latin-1")
+    except UnicodeEncodeError:
+        raise MediaError("its name is not valid UTF-8", where=repr(str(path)), hint="rename it") from None
+    except (av.FFmpegError, OSError) as error:
+        raise MediaError(
+            f"cannot be read as a media file: {_reason(url, error)}",
+            where=str(path),
+            hint="truncated, damaged, or not a media file at all",
+        ) from None
+
+
+def _reason(url: str, error: Exception) -> str:
+    """Opens once more with the log on, for the line that says why."""
+    short = str(getattr(error, "strerror", None) or error)
+    with _logging(av.logging.ERROR) as log:
+        with suppress(av.FFmpegError, OSError):
+            av.open(url).close()
+        lines = [text.strip() for level, _, text in log if level <= av.logging.ERROR]
+    return f"{short} ({lines[-1]})" if lines else short
+
+
+def stream_notes(container: InputContainer) -> dict[int, StreamNotes]:
+    """Facts by stream index, taken from `av_dump_format`.
+
+    PyAV has no attribute for chroma location, for data streams' four-character codes or for side data of a stream, but
+    libav prints them at its verbose level. Lines of streams are told from tags, which stand deeper.
+    """
+    with _logging(av.logging.VERBOSE):
+        text = str(cast("Any", container).dumps_format())  # missing in PyAV's stub
+    notes: dict[int, StreamNotes] = {}
+    for block in re.split(r"^  (?=Stream #0:)", text, flags=re.MULTILINE)[1:]:
+        head, _, rest = block.partition("\n")
+        number = re.match(r"Stream #0:(\d+)", head)
+        if number is None:
+            continue
+        chroma, tag, crop = _CHROMA.search(head), _TAG.search(head), _CROP.search(rest)
+        notes[int(number[1])] = StreamNotes(
+            chroma_location=chroma[1] if chroma and ": Video: " in head else None,
+            tag=tag[1] if tag else None,
+            dolby_vision="DOVI configuration record" in rest,
+            clean_aperture=(int(crop[1]), int(crop[2]), int(crop[3]), int(crop[4])) if crop else None,
+        )
+    return notes

@@ -1,0 +1,152 @@
+"""The first picture of a stream: what only a decoded frame knows (side data, field order, real size and range)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, cast
+
+import av
+import av.filter
+from av.codec.context import ThreadType
+from av.sidedata.sidedata import SideData, Type
+
+from gpupipe.errors import MediaError
+from gpupipe.media.source import HdrInfo
+from gpupipe.media.timecode import Timecode
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+
+PATIENCE = 1000
+"""Packets of the main video that are tried before a stream counts as undecodable."""
+IDENTITY = (1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
+_DYNAMIC = ("DYNAMIC_HDR_PLUS", "DYNAMIC_HDR_VIVID", "DOVI_RPU_BUFFER", "DOVI_METADATA")
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPicture:
+    """The first picture that decodes."""
+
+    frame: av.VideoFrame
+    skipped: int
+    """Packets before it that gave an error instead of a picture."""
+    side_data: dict[str, bytes]
+    """By libav's name, such as MASTERING_DISPLAY_METADATA."""
+
+
+def first_picture(container: InputContainer, stream: av.VideoStream, where: str) -> FirstPicture:
+    """Decodes up to the first picture, on one thread. Raises MediaError where there is none."""
+    context = stream.codec_context
+    context.thread_type, context.thread_count = ThreadType.NONE, 1
+    failed = tried = 0
+    try:
+        for packet in container.demux(stream):
+            tried += 1
+            try:
+                frames = context.decode(packet)
+            except av.FFmpegError:
+                failed += 1
+                frames = []
+            if frames:
+                return FirstPicture(frames[0], failed, side_data(frames[0]))
+            if tried >= PATIENCE:
+                break
+    except av.FFmpegError:
+        failed += 1
+    codec = context.codec.canonical_name
+    raise MediaError(
+        f"no picture of video stream {stream.index} ({codec}) can be decoded, {tried} packets tried",
+        where=where,
+        hint="the file is damaged or encrypted",
+    )
+
+
+def side_data(frame: av.VideoFrame) -> dict[str, bytes]:
+    """All side data of a frame by name.
+
+    PyAV's enum is closed: on a kind that it does not know (MV-HEVC's view ids) it raises ValueError for all of them, so
+    the unknown kinds are then taken off first by libavfilter's `sidedata`.
+    """
+    try:
+        found = _entries(frame)
+    except ValueError:
+        newest = max(cast("int", kind.value) for kind in Type)
+        filters = [("sidedata", f"mode=delete:type={kind}") for kind in range(newest + 1, newest + 17)]
+        plain = _filtered(frame, filters)
+        found = _entries(plain) if plain is not None else []
+    return {item.type.name: bytes(item) for item in found}
+
+
+def _entries(frame: av.VideoFrame) -> list[SideData]:
+    return cast("list[SideData]", list(frame.side_data))  # PyAV's stub calls it a mapping by name; it yields the values
+
+
+def _filtered(frame: av.VideoFrame, filters: list[tuple[str, str]]) -> av.VideoFrame | None:
+    """The frame after a chain of filters; None where they swallow it."""
+    graph = av.filter.Graph()
+    source = graph.add_buffer(
+        width=frame.width, height=frame.height, format=frame.format, time_base=frame.time_base or Fraction(1, 1000)
+    )
+    graph.link_nodes(source, *(graph.add(name, args) for name, args in filters), graph.add("buffersink")).configure()
+    graph.vpush(frame)
+    graph.vpush(None)
+    try:
+        return graph.vpull()
+    except (av.FFmpegError, EOFError):
+        return None
+
+
+def top_field_first(frame: av.VideoFrame) -> bool:
+    """Whether an interlaced frame shows its top field first.
+
+    PyAV has no attribute for the flag; libavfilter's `select` can ask for it.
+    """
+    return _filtered(frame, [("select", "eq(interlace_type,TOPFIRST)")]) is not None
+
+
+def display_matrix(data: dict[str, bytes]) -> tuple[int, ...] | None:
+    """Nine fixed-point numbers as in libavutil/display.h; None for identity."""
+    raw = data.get("DISPLAYMATRIX")
+    matrix = struct.unpack("=9i", raw[:36]) if raw is not None and len(raw) >= 36 else IDENTITY
+    return None if matrix == IDENTITY else matrix
+
+
+def hdr(data: dict[str, bytes], *, dolby_vision: bool) -> HdrInfo:
+    """Static HDR metadata; decoders give a container's values to the frame where the bitstream has none."""
+    light = data.get("CONTENT_LIGHT_LEVEL")
+    return HdrInfo(
+        mastering_display=_mastering(data["MASTERING_DISPLAY_METADATA"])
+        if "MASTERING_DISPLAY_METADATA" in data
+        else None,
+        content_light=struct.unpack("=2I", light[:8]) if light else None,
+        dynamic=dolby_vision or any(kind in data for kind in _DYNAMIC),
+    )
+
+
+def _mastering(raw: bytes) -> str | None:
+    """AVMasteringDisplayMetadata (ten rationals, two flags) in x265's notation, each part only where present."""
+    numbers = struct.unpack("=22i", raw[:88])
+    values = [Fraction(n, d) if d else Fraction(0) for n, d in zip(numbers[:20:2], numbers[1:20:2], strict=True)]
+    if not numbers[20] or not numbers[21]:
+        return None  # x265 and the SEI know only the whole set
+    xy = [round(v * 50000) for v in values[:8]]
+    low, high = (round(v * 10000) for v in values[8:10])
+    r, g, b, w = (f"({xy[i]},{xy[i + 1]})" for i in (0, 2, 4, 6))
+    return f"G{g}B{b}R{r}WP{w}L({high},{low})"
+
+
+def embedded_timecode(data: dict[str, bytes], rate: Fraction) -> str | None:
+    """The timecode in the first picture's SEI (S12M) or GOP header.
+
+    None for 00:00:00:00, which is what encoders write there when they have no timecode.
+    """
+    timecode = None
+    if len(raw := data.get("S12M_TIMECODE", b"")) >= 8:
+        count, first = struct.unpack("=2I", raw[:8])
+        timecode = Timecode.from_smpte(first, rate) if count else None
+    elif len(raw := data.get("GOP_TIMECODE", b"")) >= 8:
+        timecode = Timecode.from_mpeg(struct.unpack("=q", raw[:8])[0])
+    zero = timecode is None or (timecode.hours, timecode.minutes, timecode.seconds, timecode.frames) == (0, 0, 0, 0)
+    return None if zero else str(timecode)

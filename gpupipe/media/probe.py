@@ -1,0 +1,252 @@
+"""What a source file is: containers, streams, tags, and the facts of its main video."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, cast
+
+import av
+from av.stream import Disposition
+
+from gpupipe.color import UNSPECIFIED, ChromaLocation, ColorSpec, Matrix, Range
+from gpupipe.errors import MediaError
+from gpupipe.format import PIXEL_FORMATS, FieldOrder, FrameFormat, PixelFormat, pixel_format
+from gpupipe.media.container import StreamNotes, open_input, stream_notes
+from gpupipe.media.picture import FirstPicture, display_matrix, embedded_timecode, first_picture, hdr, top_field_first
+from gpupipe.media.source import SourceInfo, StreamInfo, StreamKind, VideoInfo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from av.container import InputContainer
+    from av.video.format import VideoFormat
+
+_FIELD_ORDERS: tuple[FieldOrder, ...] = ("unknown", "progressive", "tt", "bb", "tb", "bt")  # AVFieldOrder
+_BELIEVABLE_BITS = 50
+"""A file of fewer bits a second than this does not have the duration that its header claims."""
+
+
+def probe(path: Path) -> SourceInfo:
+    """Describes a source file; decodes its first picture. Raises MediaError where no video of it can be decoded."""
+    with open_input(path) as container:
+        stream = main_video(container, str(path))
+        described = stream_notes(container)
+        streams = tuple(_stream(s, described.get(s.index, StreamNotes())) for s in container.streams)
+        picture = first_picture(container, stream, str(path))
+        video, notes = _video(container, stream, picture, described.get(stream.index, StreamNotes()))
+        size = path.stat().st_size
+        duration, doubt = _duration(container, size)
+        return SourceInfo(
+            path=path,
+            container=container.format.name,
+            video=video,
+            streams=streams,
+            start=_start(container, streams),
+            duration=duration,
+            tags=dict(container.metadata),
+            chapters=_chapters(container),
+            size_bytes=size,
+            notes=(*notes, *doubt),
+        )
+
+
+def main_video(container: InputContainer, where: str) -> av.VideoStream:
+    """The first video stream that is no cover picture. Raises MediaError."""
+    videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+    if not videos:
+        kinds = ", ".join(sorted({s.type for s in container.streams})) or "no streams at all"
+        raise MediaError(
+            f"has no video stream ({container.format.name}: {kinds})", where=where, hint="name a video file"
+        )
+    if cast("Any", videos[0]).codec_context is None:  # the stub does not know of streams without a decoder
+        name = getattr(videos[0], "name", None) or "of an unknown kind"
+        raise MediaError(
+            f"its video is {name}, for which this libav has no decoder", where=where, hint="convert it first"
+        )
+    return videos[0]
+
+
+def fraction(value: Any) -> Fraction | None:
+    """PyAV's rationals: Fraction or None (18), AVRational that is false when unset (19)."""
+    return Fraction(value.numerator, value.denominator) if value else None
+
+
+def _kind(stream: Any) -> StreamKind:
+    if stream.disposition & Disposition.attached_pic:
+        return "cover"
+    known: dict[str, StreamKind] = {
+        "video": "video",
+        "audio": "audio",
+        "subtitle": "subtitle",
+        "attachment": "attachment",
+    }
+    return known.get(stream.type, "data")
+
+
+def _stream(stream: Any, notes: StreamNotes) -> StreamInfo:
+    context = stream.codec_context
+    details = {"tag": notes.tag} if notes.tag else {}
+    if stream.type == "audio" and context is not None:
+        details |= {"sample_rate": str(context.sample_rate), "layout": context.layout.name}
+        details |= {"channels": str(context.layout.nb_channels)}
+    elif stream.type == "video" and context is not None:
+        details |= {"size": f"{context.width}x{context.height}", "pixels": context.pix_fmt or ""}
+    elif stream.type == "attachment":
+        details |= {"name": stream.metadata.get("filename", ""), "mimetype": stream.mimetype or ""}
+    return StreamInfo(
+        index=stream.index,
+        kind=_kind(stream),
+        codec=context.codec.canonical_name if context is not None else (stream.name or ""),
+        time_base=fraction(stream.time_base),
+        start=stream.start_time,
+        duration=stream.duration,
+        tags=dict(stream.metadata),
+        disposition=tuple(str(flag.name) for flag in Disposition if flag & stream.disposition),
+        details={k: v for k, v in details.items() if v},
+    )
+
+
+def _video(
+    container: InputContainer, stream: av.VideoStream, picture: FirstPicture, described: StreamNotes
+) -> tuple[VideoInfo, tuple[str, ...]]:
+    frame, context = picture.frame, stream.codec_context
+    pixels, loss = nearest_pixels(frame.format)
+    untimed = frame.pts is None and stream.start_time is None
+    rate = _rate(stream, untimed=untimed)
+    timecode = _timecode(container, stream) or embedded_timecode(picture.side_data, rate)
+    notes = [*loss, *_oddities(stream, picture, described)]
+    if untimed:
+        notes.append(f"it has no timestamps; pictures are timed by {rate} frames a second")
+    color, unknown = _color(frame, context, described)
+    video = VideoInfo(
+        index=stream.index,
+        codec=context.codec.canonical_name,
+        profile=stream.profile,
+        format=FrameFormat(
+            pixels=pixels,
+            width=frame.width,
+            height=frame.height,
+            color=color,
+            sample_aspect=fraction(stream.sample_aspect_ratio) or Fraction(0),
+            field_order=_field_order(int(context.field_order), frame),
+        ),
+        native_pixels=frame.format.name,
+        coded_width=context.coded_width or frame.width,
+        coded_height=context.coded_height or frame.height,
+        time_base=fraction(stream.time_base) or Fraction(1, 90000),
+        rate=rate,
+        start=frame.pts if frame.pts is not None else stream.start_time,
+        frames=_promised(stream),
+        duration=stream.duration,
+        display_matrix=display_matrix(picture.side_data),
+        hdr=hdr(picture.side_data, dolby_vision=described.dolby_vision),
+        timecode=timecode,
+    )
+    return video, (*notes, *unknown)
+
+
+def _rate(stream: av.VideoStream, *, untimed: bool) -> Fraction:
+    """Average rate; for a raw bitstream, whose average is made up, what the bitstream itself says."""
+    rates = (stream.guessed_rate, stream.average_rate) if untimed else (stream.average_rate, stream.guessed_rate)
+    return next((f for r in (*rates, stream.base_rate) if (f := fraction(r))), Fraction(25))
+
+
+def _promised(stream: av.VideoStream) -> int | None:
+    """The container's frame count, less the pictures before an edit list's start, which no player shows."""
+    if not stream.frames:
+        return None
+    hidden = sum(entry.is_discard for entry in stream.index_entries)
+    return stream.frames - hidden if 0 < hidden < stream.frames else stream.frames
+
+
+def nearest_pixels(native: VideoFormat) -> tuple[PixelFormat, tuple[str, ...]]:
+    """The format gpupipe works in for libav's `native`, and what is lost or changed on the way there."""
+    exact = pixel_format(native.name)
+    if exact is not None:
+        return exact, ()
+    parts = [c for c in native.components if not c.is_alpha]
+    depth = max((c.bits for c in parts), default=8)
+    suffix = {8: "", 10: "10le", 12: "12le"}[8 if depth <= 8 else 10 if depth <= 10 else 12]
+    sx, sy = (
+        (round(math.log2(native.width / parts[1].width)), round(math.log2(native.height / parts[1].height)))
+        if len(parts) == 3 and native.width >= 8 and native.height >= 8
+        else (0, 0)
+    )
+    if native.is_rgb or native.has_palette:
+        name = "gbrp"
+    elif len(parts) < 3:
+        name = "gray"
+    else:
+        name = "yuv420p" if sx and sy else "yuv422p" if sx else "yuv444p"
+    changes = ["alpha dropped"] if any(c.is_alpha for c in native.components) or native.has_palette else []
+    changes += [f"{depth} bit cut to 12"] if depth > 12 else []
+    extra = f", {', '.join(changes)}" if changes else ""
+    return PIXEL_FORMATS[name + suffix], (f"pixel format {native.name} is worked on as {name + suffix}{extra}",)
+
+
+def _color(
+    frame: av.VideoFrame, context: av.VideoCodecContext, described: StreamNotes
+) -> tuple[ColorSpec, tuple[str, ...]]:
+    """Colour tags: the decoded picture's own, else the stream's. A yuvj format is full range whatever the tags say."""
+    matrix = frame.colorspace if frame.colorspace != UNSPECIFIED else context.colorspace
+    notes = () if matrix in set(Matrix) else (f"matrix {matrix} is not known here and counts as unspecified",)
+    value = 2 if frame.format.name.startswith("yuvj") else int(frame.color_range or context.color_range)
+    location = described.chroma_location
+    spec = ColorSpec(
+        matrix=Matrix.UNSPECIFIED if notes else Matrix(matrix),
+        transfer=int(frame.color_trc if frame.color_trc != UNSPECIFIED else context.color_trc),
+        primaries=int(frame.color_primaries if frame.color_primaries != UNSPECIFIED else context.color_primaries),
+        range={1: Range.LIMITED, 2: Range.FULL}.get(value),
+        chroma_location=ChromaLocation(location) if location else None,
+    )
+    return spec, notes
+
+
+def _field_order(stated: int, frame: av.VideoFrame) -> FieldOrder:
+    """The stream's statement, unless its first picture contradicts it by being interlaced."""
+    order = _FIELD_ORDERS[stated] if stated < len(_FIELD_ORDERS) else "unknown"
+    if order in ("unknown", "progressive") and frame.interlaced_frame:
+        return "tt" if top_field_first(frame) else "bb"
+    return order
+
+
+def _timecode(container: InputContainer, stream: av.VideoStream) -> str | None:
+    """From the main video's tags, else any stream's (tmcd), else the file's (MXF)."""
+    for tags in (stream.metadata, *(s.metadata for s in container.streams), container.metadata):
+        for key, value in tags.items():
+            if key.lower() == "timecode" and value:
+                return value
+    return None
+
+
+def _oddities(stream: av.VideoStream, picture: FirstPicture, described: StreamNotes) -> list[str]:
+    notes = []
+    if picture.skipped:
+        notes.append(f"{picture.skipped} packets before the first picture could not be decoded")
+    if described.clean_aperture:
+        left, right, top, bottom = described.clean_aperture
+        notes.append(f"its clean aperture (left {left}, right {right}, top {top}, bottom {bottom}) is not applied")
+    if stream.metadata.get("alpha_mode") == "1":
+        notes.append("its alpha channel is a second bitstream, which is not decoded: alpha dropped")
+    return notes
+
+
+def _start(container: InputContainer, streams: tuple[StreamInfo, ...]) -> Fraction:
+    starts = [
+        s.start * s.time_base for s in streams if s.kind in ("video", "audio") and s.start is not None and s.time_base
+    ]
+    return min(starts) if starts else Fraction(container.start_time or 0, av.time_base)
+
+
+def _duration(container: InputContainer, size: int) -> tuple[Fraction | None, tuple[str, ...]]:
+    if container.duration is None or container.duration <= 0:
+        return None, ()
+    duration = Fraction(container.duration, av.time_base)
+    if size * 8 < _BELIEVABLE_BITS * duration:
+        return None, (f"its header claims {float(duration):.0f} s, which {size} bytes cannot hold; ignored",)
+    return duration, ()
+
+
+def _chapters(container: InputContainer) -> tuple[dict[str, object], ...]:
+    return tuple({**c, "time_base": fraction(c["time_base"])} for c in container.chapters())
