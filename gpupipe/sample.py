@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import av
 import numpy as np
@@ -15,6 +14,9 @@ from av.codec.context import Flags
 from numpy.typing import NDArray
 
 from gpupipe.errors import MediaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Plane = NDArray[np.uint8]
 
@@ -103,7 +105,9 @@ def _encode(file: BinaryIO, container: str, frames: int, size: tuple[int, int], 
             frame.colorspace, frame.color_range = 1, 1
             muxer.mux(video.encode(frame))
             begin, end = (round(n / rate * SAMPLE_RATE) for n in (number, number + 1))
-            block = av.AudioFrame.from_ndarray(np.ascontiguousarray(sound[:, begin:end]), format="fltp", layout="stereo")
+            block = av.AudioFrame.from_ndarray(
+                np.ascontiguousarray(sound[:, begin:end]), format="fltp", layout="stereo"
+            )
             block.sample_rate, block.pts, block.time_base = SAMPLE_RATE, begin, Fraction(1, SAMPLE_RATE)
             muxer.mux(audio.encode(block))
         muxer.mux(video.encode(None))
@@ -119,7 +123,9 @@ def pictures(frames: int, size: tuple[int, int]) -> Iterator[Plane]:
     scale, left, above = _number_place(width, height)
     for number in range(frames):
         picture = still.copy()
-        picture[top:height] = 126 + 70 * np.sign(np.sin((x + y - 4 * number) * (2 * np.pi / 64)))  # stripes, 4 px a frame
+        picture[top:height] = 126 + 70 * np.sign(
+            np.sin((x + y - 4 * number) * (2 * np.pi / 64))
+        )  # stripes, 4 px a frame
         box = slice((number * 8) % width, min((number * 8) % width + width // 10, width))
         picture[top + height // 16 : height - height // 16, box] = 235
         cells = np.zeros((9, 6 * DIGITS + 1), bool)
@@ -143,7 +149,7 @@ def frame_number(luma: Plane, size: tuple[int, int] = (1280, 720)) -> int:
     for place in range(DIGITS):
         columns = ((left + (6 * place + np.arange(1, 6) + 0.5) * scale) * luma.shape[1] / size[0]).astype(int)
         seen = luma[np.ix_(rows, columns)] > 126
-        number = 10 * number + int((_BITS == seen).sum((1, 2)).argmax())
+        number = 10 * number + int((seen == _BITS).sum((1, 2)).argmax())
     return number
 
 
@@ -165,7 +171,9 @@ def _still(width: int, height: int) -> Plane:
         chroma[:, : bars // 2, span.start // 2 : (span.stop + 1) // 2] = np.array([cb, cr])[:, None, None]
     luma[bars:] = np.rint(np.linspace(16, 235, width))
     number_scale, left, above = _number_place(width, height)
-    box = np.s_[:, above // 2 : above // 2 + (9 * number_scale + 1) // 2, left // 2 : left // 2 + (37 * number_scale + 1) // 2]
+    box = np.s_[
+        :, above // 2 : above // 2 + (9 * number_scale + 1) // 2, left // 2 : left // 2 + (37 * number_scale + 1) // 2
+    ]
     chroma[box] = 128
     return np.concatenate((luma.ravel(), chroma.ravel())).reshape(-1, width)
 

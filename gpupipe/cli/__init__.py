@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
-from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -14,6 +13,9 @@ import gpupipe
 from gpupipe.cli import bug
 from gpupipe.cli.console import Console
 from gpupipe.errors import GpupipeError
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 VERBS = ("run", "plan", "probe", "doctor", "sample")
 DONE, FAILED, USAGE, BUG, WARNED, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -37,7 +39,7 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(gpupipe.__version__, prog_name="gpupipe")
 def cli() -> None:
-    """Decode, transform and re-encode video on an NVIDIA GPU, or on the CPU by the same rules.
+    r"""Decode, transform and re-encode video on an NVIDIA GPU, or on the CPU by the same rules.
 
     \b
     Exit codes: 0 done, 1 failed, 2 wrong command line, 3 a bug in gpupipe,

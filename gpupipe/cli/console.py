@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from enum import Enum
-from fractions import Fraction
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 
 def printable(text: str) -> str:
     r"""`text` on one line, with everything a terminal would obey instead of show written as an escape (\n, \x1b)."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def plain(value: object) -> object:
-    """Dataclasses, fractions, paths and enums as what JSON can hold: `Fraction(1, 25)` is `"1/25"`."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Enum):
-        return value.name.lower() if isinstance(value, int) else value.value
-    if isinstance(value, Fraction):
-        return f"{value.numerator}/{value.denominator}"
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(v) for v in value]
-    return value
 
 
 class Console:
@@ -49,16 +32,14 @@ class Console:
 
     @staticmethod
     def _to_stderr(line: str) -> None:
-        try:
+        with contextlib.suppress(OSError):  # nobody reads it any more: not a reason to lose the work
             print(line, file=sys.stderr, flush=True)
-        except OSError:  # nobody reads it any more: not a reason to lose the work
-            pass
 
     def event(self, event: str, **facts: object) -> None:
         """One line of the JSON log; nothing in a text log."""
         if self.json_log and (event == "error" or not self.quiet):
             time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            self.write_line(json.dumps({"event": event, "time": time, **{k: plain(v) for k, v in facts.items()}}))
+            self.write_line(json.dumps({"event": event, "time": time, **facts}))
 
     def say(self, line: str) -> None:
         """A line of the text log."""
@@ -84,7 +65,7 @@ class Console:
 
     def json(self, value: object) -> None:
         """What was asked for, on stdout, as JSON in plain ASCII."""
-        print(json.dumps(plain(value), indent=2))
+        print(json.dumps(value, indent=2))
 
     @staticmethod
     def drop_stdout() -> None:

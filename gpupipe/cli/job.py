@@ -19,7 +19,11 @@ def prepare(config: Path, source: Path | None, output: Path | None, *, device: s
     source = source or (Path(settings.input) if settings.input else None)
     output = output or (Path(settings.output.path) if settings.output.path else None)
     if source is None:
-        raise ConfigError("no input", where=str(config), hint="give INPUT on the command line or `input:` in the config")
+        raise ConfigError(
+            "no input", where=str(config), hint="give INPUT on the command line or `input:` in the config"
+        )
     if output is None:
-        raise ConfigError("no output", where=str(config), hint="give OUTPUT on the command line or `output.path:` in the config")
+        raise ConfigError(
+            "no output", where=str(config), hint="give OUTPUT on the command line or `output.path:` in the config"
+        )
     return make_plan(settings, probe(source), output, device=device or settings.device, strict=strict)

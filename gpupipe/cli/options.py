@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PATH = click.Path(path_type=Path)
 
@@ -25,7 +28,9 @@ def job(command: Callable[..., object]) -> Callable[..., object]:
         click.argument("output", type=_PATH, required=False),
         click.option("--device", callback=_device, help="auto, cpu, cuda or cuda:N; overrides the config."),
         click.option("--overwrite", is_flag=True, help="Replace an output that exists."),
-        click.option("--strict", is_flag=True, help="Warnings known before work are errors; later ones give exit code 4."),
+        click.option(
+            "--strict", is_flag=True, help="Warnings known before work are errors; later ones give exit code 4."
+        ),
         click.option("--quiet", is_flag=True, help="Nothing on stderr but errors."),
         click.option("--log", type=click.Choice(["text", "json"]), default="text", help="Form of what goes to stderr."),
     ]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from gpupipe.cli.console import Console
 from gpupipe.cli.job import prepare
 from gpupipe.cli.options import as_json, job
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpupipe.cli.console import Console
 
 
 @click.command(name="plan")

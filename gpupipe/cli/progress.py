@@ -69,9 +69,10 @@ def _every(interval: float, report: Report) -> Report:
 
 @contextmanager
 def _bar(console: Console) -> Iterator[Report]:
-    """rich's bar; it is imported only where there is a terminal to draw on."""
+    """A bar by rich, which is imported only where there is a terminal to draw on."""
     from rich.console import Console as Terminal  # noqa: PLC0415
-    from rich.progress import BarColumn, Progress as Bar, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bar
 
     terminal = Terminal(stderr=True, highlight=False, markup=False)
     columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn(compact=True))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from gpupipe.cli.console import Console
 from gpupipe.cli.job import prepare
 from gpupipe.cli.options import job
 from gpupipe.cli.progress import reporting
@@ -14,6 +13,11 @@ from gpupipe.cli.stop import stopping
 from gpupipe.errors import StoppedError
 from gpupipe.journal import Entry, Journal
 from gpupipe.render import RenderResult, StopFlag, render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpupipe.cli.console import Console
 
 WARNED = 4
 
@@ -51,7 +55,9 @@ def command(
             with reporting(console) as progress:
                 result = render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress)
         except StoppedError as error:
-            raise StoppedError(str(error), hint="the output was not touched; run the same command to start again") from None
+            raise StoppedError(
+                str(error), hint="the output was not touched; run the same command to start again"
+            ) from None
     _conclude(console, result, journal)
     return WARNED if strict and len(journal) else 0
 
@@ -63,5 +69,7 @@ def _conclude(console: Console, result: RenderResult, journal: Journal) -> None:
         console.say(f"warning: {entry}")
     rate = f", {result.frames / result.seconds:.0f} a second" if result.seconds > 0 else ""
     changed = [f"{n} {what}" for n, what in ((result.repeated, "repeated"), (result.dropped, "dropped")) if n]
-    console.say(f"done: {result.output}: {result.frames} frames in {result.seconds:.1f} s{rate}{''.join(', ' + c for c in changed)}")
+    console.say(
+        f"done: {result.output}: {result.frames} frames in {result.seconds:.1f} s{rate}{''.join(', ' + c for c in changed)}"
+    )
     console.event("done", result=result, warnings=list(journal.entries.values()))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from gpupipe.cli.console import Console
 from gpupipe.sample import make_sample
+
+if TYPE_CHECKING:
+    from gpupipe.cli.console import Console
 
 
 def _size(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[int, int]:  # noqa: ARG001

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from gpupipe.cli.console import Console
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from gpupipe.cli.console import Console
+    from gpupipe.render import StopFlag
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Settable(Protocol):
-    """A stop flag."""
-
-    def set(self) -> object: ...
-
-
 @contextmanager
-def stopping(stop: Settable, console: Console) -> Iterator[None]:
+def stopping(stop: StopFlag, console: Console) -> Iterator[None]:
     """Sets `stop` at the first signal; at the second the process ends with code 130 and cleans nothing up."""
     asked = False
 
