@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import torch
 
 
+NO_PTS = -(2**63)
+"""Stands for a missing timestamp in `FrameBatch.pts`, as AV_NOPTS_VALUE does in libav."""
+
+
 @dataclass(frozen=True, slots=True)
 class FrameBatch:
     """N pictures of one format.
@@ -25,7 +29,7 @@ class FrameBatch:
 
     format: FrameFormat
     pts: tuple[int, ...]
-    """Presentation time of each picture, in `time_base`."""
+    """Presentation time of each picture, in `time_base`; NO_PTS until `media.timeline.FrameClock` has stamped it."""
     time_base: Fraction
     planes: tuple[torch.Tensor, ...] = ()
     durations: tuple[int, ...] = ()

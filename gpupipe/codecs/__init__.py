@@ -1,0 +1,1 @@
+"""Codec libraries behind two Protocols (`base`): one module a library."""

@@ -1,0 +1,188 @@
+"""CPU decoding and encoding through PyAV: every decoder and encoder that its FFmpeg carries."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import av
+import av.error
+
+from gpupipe.codecs.libav_options import FLAG_GLOBAL_HEADER, FLAG_INTERLACED, check_options, rate_control
+from gpupipe.errors import MediaError, PlanError
+from gpupipe.format import FrameFormat, pixel_format
+from gpupipe.frame import NO_PTS, FrameBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from fractions import Fraction
+
+    from gpupipe.codecs.base import EncoderSettings
+    from gpupipe.journal import Journal
+
+AV_FIELD_ORDER = {"unknown": 0, "progressive": 1, "tt": 2, "bb": 3, "tb": 4, "bt": 5}
+AV_RANGE = {None: 0, "limited": 1, "full": 2}
+
+
+class LibavDecoder:
+    """Decodes one stream of an open container on all cores; meets `base.Decoder`.
+
+    Args:
+        stream: the demuxer's stream; its codec context is used, so one decoder a stream.
+        source: what the plan expects the pictures to be.
+        time_base: of the packets, and so of every pts.
+        journal: told of damage.
+    """
+
+    def __init__(self, stream: av.VideoStream, source: FrameFormat, time_base: Fraction, journal: Journal) -> None:
+        self.format = source
+        self._time_base, self._journal = time_base, journal
+        self._context = stream.codec_context
+        self._context.thread_type = "AUTO"
+
+    def decode(self, packet: av.Packet | None) -> Iterator[FrameBatch]:
+        """See `base.Decoder`. A packet that cannot be decoded is counted with its pts and skipped."""
+        try:
+            frames = self._context.decode(packet)
+        except (av.error.FFmpegError, EOFError) as error:
+            if isinstance(error, av.error.EOFError):
+                return
+            if isinstance(error, av.error.MemoryError):
+                raise MediaError("out of memory while decoding", hint="use a smaller picture or fewer threads") from None
+            place = "at the end" if packet is None else f"pts {packet.pts}"
+            self._journal.warn("decode-error", f"damaged video skipped: {error.strerror}", place=place)
+            return
+        for frame in frames:
+            if frame.is_corrupt:
+                self._journal.warn("corrupt-frame", "damaged picture kept, parts of it may be wrong", place=f"pts {frame.pts}")
+            yield self._batch(frame)
+
+    def _batch(self, frame: av.VideoFrame) -> FrameBatch:
+        """Wraps a decoded frame; only a format that gpupipe has no arithmetic for is converted (by swscale)."""
+        pixels = pixel_format(frame.format.name)
+        if pixels is None:
+            pixels = self.format.pixels
+            frame = frame.reformat(format=pixels.name)
+        source = self.format
+        if (frame.width, frame.height) != (source.width, source.height) or pixels is not source.pixels:
+            source = source.with_(width=frame.width, height=frame.height, pixels=pixels)
+        pts = NO_PTS if frame.pts is None else frame.pts
+        return FrameBatch(source, (pts,), self._time_base, durations=(frame.duration or 0,), native=frame)
+
+    def close(self) -> None:
+        """The context belongs to the demuxer's stream and goes with it."""
+
+
+class LibavEncoder:
+    """Encodes with any libav encoder; meets `base.Encoder`.
+
+    It lives in a scratch container of its own, so that the muxer of the real output, or a segment, can take its
+    description from `template` at any time. Raises PlanError for options or formats that the encoder does not know.
+    """
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        self.settings = settings
+        self._durations: dict[int, int] = {}
+        self._fields: av.filter.Graph | None = None
+        self._stream = self._open()
+        self._context = self._stream.codec_context
+
+    def _open(self) -> av.VideoStream:
+        s, source = self.settings, self.settings.input_format
+        check_options(s)
+        for container in ("mov", "nut"):  # mov gives codecs their right tags; nut holds what mov does not
+            self._scratch = av.open(io.BytesIO(), "w", format=container)
+            try:
+                stream = self._scratch.add_stream(s.encoder, rate=s.rate)
+                break
+            except ValueError:
+                self._scratch.close()
+        else:
+            raise PlanError(f"no container holds {s.encoder}", where="output.video.encoder")
+        assert isinstance(stream, av.VideoStream)
+        context = stream.codec_context
+        context.width, context.height = source.width, source.height
+        context.pix_fmt = encoder_name(s.encoder, source)
+        context.time_base = s.time_base
+        context.sample_aspect_ratio = source.sample_aspect
+        context.colorspace, context.color_range = int(source.color.matrix), AV_RANGE[source.color.range]
+        context.color_trc, context.color_primaries = source.color.transfer, source.color.primaries
+        context.thread_type = "AUTO"
+        context.flags |= FLAG_GLOBAL_HEADER | (FLAG_INTERLACED if source.interlaced else 0)
+        context.field_order = AV_FIELD_ORDER[source.field_order]
+        rate_control(context, s)
+        if s.codec == "hevc":
+            context.codec_tag = "hvc1"  # QuickTime plays no hev1
+        try:
+            self._scratch.start_encoding()
+        except (av.error.FFmpegError, ValueError) as error:
+            raise PlanError(
+                f"{s.encoder} cannot be opened for {source}: {error}", where="output.video",
+                hint="check preset, profile and options",
+            ) from None
+        return stream
+
+    def encode(self, batch: FrameBatch) -> list[av.Packet]:
+        """See `base.Encoder`."""
+        packets: list[av.Packet] = []
+        for row, pts in enumerate(batch.pts):
+            frame = self._frame(batch, row)
+            frame.pts, frame.time_base = pts, self.settings.time_base
+            frame.pict_type = 0  # a decoded frame carries the source's picture type, which encoders would follow
+            if row < len(batch.durations):
+                self._durations[pts] = batch.durations[row]
+            packets += self._timed(self._context.encode(self._with_fields(frame)))
+        return packets
+
+    def _frame(self, batch: FrameBatch, row: int) -> av.VideoFrame:
+        native = batch.native
+        if native is not None and native.format.name == self._context.pix_fmt:
+            return native  # any other name would make PyAV convert it by swscale, unasked
+        from gpupipe.codecs.native import new_frame, planes_of  # noqa: PLC0415  torch only where planes are needed
+
+        return new_frame(batch.format, str(self._context.pix_fmt), planes_of(batch), row)
+
+    def _with_fields(self, frame: av.VideoFrame) -> av.VideoFrame:
+        """Marks a frame made from planes as interlaced: encoders read the field order off each frame."""
+        order = self.settings.input_format.field_order
+        if not self.settings.input_format.interlaced or frame.interlaced_frame:
+            return frame
+        if self._fields is None:
+            graph = av.filter.Graph()
+            source = graph.add_buffer(
+                width=frame.width, height=frame.height, format=frame.format.name, time_base=self.settings.time_base
+            )
+            graph.link_nodes(
+                source, graph.add("setfield", "tff" if order in ("tt", "bt") else "bff"), graph.add("buffersink")
+            ).configure()
+            self._fields = graph
+        self._fields.push(frame)
+        marked = self._fields.pull()
+        assert isinstance(marked, av.VideoFrame)
+        return marked
+
+    def _timed(self, packets: list[av.Packet]) -> list[av.Packet]:
+        for packet in packets:
+            if packet.pts is not None:
+                packet.duration = self._durations.pop(packet.pts, packet.duration or 0)
+        return packets
+
+    def finish(self) -> list[av.Packet]:
+        """See `base.Encoder`."""
+        return self._timed(self._context.encode(None))
+
+    def template(self, first: Sequence[av.Packet]) -> av.VideoStream:  # noqa: ARG002  other encoders need the packets
+        """See `base.Encoder`; libav's headers are known once it is open."""
+        return self._stream
+
+    def close(self) -> None:
+        """See `base.Encoder`."""
+        self._fields = None
+
+
+def encoder_name(encoder: str, source: FrameFormat) -> str:
+    """libav's name of the format to open an encoder with: yuvj where full range has a name of its own there."""
+    name = source.pixels.name
+    known = {f.name for f in av.Codec(encoder, "w").video_formats or ()}
+    full = name.replace("yuv", "yuvj") if source.pixels.depth == 8 and source.pixels.family == "yuv" else name
+    return full if source.color.range == "full" and full in known else name

@@ -1,0 +1,109 @@
+"""How quality, bitrate, preset and options of the config reach each libav encoder."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import TYPE_CHECKING
+
+import av
+
+from gpupipe.errors import PlanError
+
+if TYPE_CHECKING:
+    from gpupipe.codecs.base import EncoderSettings
+
+FLAG_QSCALE, FLAG_GLOBAL_HEADER, FLAG_INTERLACED = 1 << 1, 1 << 22, (1 << 18) | (1 << 29)
+QP_TO_LAMBDA = 118  # FF_QP2LAMBDA of libavutil
+
+CRF = {"libx264": 18.0, "libx264rgb": 18.0, "libx265": 20.0, "libsvtav1": 25.0, "libvpx-vp9": 24.0}
+"""Encoders with constant rate factor, and the default that looks about alike on each one's own scale."""
+QSCALE = {"mjpeg": 3.0, "mpeg2video": 3.0, "mpeg4": 3.0, "prores_ks": None, "libvpx": None}
+"""Encoders with a quantiser scale, and its default; None leaves the encoder's own rate control."""
+SVT_PRESETS = {
+    "ultrafast": 12, "superfast": 11, "veryfast": 10, "faster": 9, "fast": 8, "medium": 7, "slow": 5, "slower": 4, "veryslow": 3,
+}  # fmt: skip
+
+
+def check_options(settings: EncoderSettings) -> None:
+    """Raises PlanError for an option the encoder does not know, or a preset or quality it does not have."""
+    context = av.CodecContext.create(settings.encoder, "w")
+    supported = context.supported_options
+    private = {o.name: o for o in supported.private}
+    known = [*private, *(o.name for o in supported.generic)]
+    for key in settings.options:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            raise PlanError(
+                f"{settings.encoder} has no option '{key}'",
+                where=f"output.video.options.{key}",
+                hint=f"did you mean '{close[0]}'?" if close else "see ffmpeg -h encoder=" + settings.encoder,
+            )
+    if settings.preset is not None and "preset" not in private:
+        raise PlanError(f"{settings.encoder} has no presets", where="output.video.preset", hint="leave the key out")
+    if settings.quality is not None and settings.encoder not in CRF and settings.encoder not in QSCALE:
+        hint = "leave the key out; profiles and the like go under options"
+        raise PlanError(f"{settings.encoder} has no quality setting", where="output.video.quality", hint=hint)
+
+
+def rate_control(context: av.VideoCodecContext, settings: EncoderSettings) -> None:
+    """Sets quality or bitrate, preset, HDR parameters and the user's options on an encoder not yet open."""
+    options = {}
+    if settings.bitrate is not None:
+        context.bit_rate = settings.bitrate
+    elif settings.encoder in CRF:
+        options["crf"] = f"{CRF[settings.encoder] if settings.quality is None else settings.quality:g}"
+        context.bit_rate = 0
+    else:
+        scale = QSCALE.get(settings.encoder) if settings.quality is None else settings.quality
+        if scale is not None:
+            context.flags |= FLAG_QSCALE
+            context.global_quality = round(scale * QP_TO_LAMBDA)
+    if settings.preset is not None:
+        options["preset"] = settings.preset
+    if settings.encoder == "libsvtav1":
+        os.environ.setdefault("SVT_LOG", "1")  # the library prints its banner to the terminal otherwise
+        options["preset"] = str(SVT_PRESETS.get(settings.preset or "medium", settings.preset))
+    if settings.encoder == "libvpx-vp9":
+        options["row-mt"] = "1"
+    location = settings.input_format.color.chroma_location
+    if location is not None and settings.input_format.pixels.chroma_shift == (1, 1):
+        options["chroma_sample_location"] = location.value
+    options.update(settings.options)
+    if settings.mastering_display or settings.content_light or settings.encoder == "libx265":
+        key, text = _library_parameters(settings)
+        if text:
+            options[key] = ":".join(filter(None, (text, options.get(key, ""))))
+    context.options = options
+
+
+def _library_parameters(settings: EncoderSettings) -> tuple[str, str]:
+    """The encoder library's own parameter string for HDR10 metadata; empty where it has none."""
+    display, light = settings.mastering_display, settings.content_light
+    parts: list[str] = []
+    if settings.encoder == "libx265":
+        parts.append("log-level=error")
+        if display or light:
+            parts += ["hdr10=1", "repeat-headers=1"]
+        parts += [f"master-display={display}"] if display else []
+        parts += [f"max-cll={light[0]},{light[1]}"] if light else []
+        return "x265-params", ":".join(parts)
+    if settings.encoder == "libx264":
+        parts += [f"mastering-display={display}"] if display else []
+        parts += [f"cll={light[0]},{light[1]}"] if light else []
+        return "x264-params", ":".join(parts)
+    if settings.encoder == "libsvtav1":
+        parts += [f"mastering-display={_real_units(display)}"] if display else []
+        parts += [f"content-light={light[0]},{light[1]}"] if light else []
+        return "svtav1-params", ":".join(parts)
+    return "", ""
+
+
+def _real_units(display: str) -> str:
+    """x265's integer notation of ST 2086 in SVT-AV1's: chromaticities and cd/m2 as decimals."""
+    out, scale = "", 50_000
+    for part in display.rstrip(")").split(")"):
+        name, values = part.split("(")
+        scale = 10_000 if name == "L" else 50_000
+        out += f"{name}({','.join(format(int(v) / scale, '.5f') for v in values.split(','))})"
+    return out

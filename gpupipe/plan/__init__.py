@@ -1,0 +1,198 @@
+"""Negotiation: from a config and the facts of a source to a Plan, before any frame is touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from gpupipe import __version__
+from gpupipe.codecs.base import EncoderSettings
+from gpupipe.errors import PlanError
+from gpupipe.media import carry, timecode, timeline
+from gpupipe.plan.chain import ChainBuilder, entries
+from gpupipe.plan.device import choose_decoder, resolve_device
+from gpupipe.plan.encoder import ANY_SIZE, FIELD_ENCODERS, Choice, choose_encoder, encoder_format
+from gpupipe.plan.model import Notice, Plan, Step
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpupipe.config import Config
+    from gpupipe.format import FrameFormat
+    from gpupipe.media.source import SourceInfo
+
+__all__ = ["Notice", "Plan", "Step", "make_plan"]
+
+
+def make_plan(config: Config, info: SourceInfo, output: Path, *, device: str | None = None, strict: bool = False) -> Plan:
+    """Decides everything about one run.
+
+    Args:
+        config: the validated config; its `input` and `output.path` are not looked at.
+        info: what `media.probe.probe` found.
+        output: final name of the result.
+        device: overrides `config.device`.
+        strict: what would be a warning about lost streams or pixels is a PlanError.
+
+    Raises:
+        PlanError: the config asks what this source, container or machine cannot do.
+        DeviceError: a GPU was asked for by name and is not there.
+    """
+    video = info.video
+    place = resolve_device(device or config.device)
+    container = carry.container_of(output)
+    decoder, why, picture = choose_decoder(info, place)
+    choice = choose_encoder(config.output.video, picture, place)
+    builder = ChainBuilder(picture)
+    retime, carried = _stages(config, info, builder, choice, place)
+    warnings = _finish_chain(config, info, builder, choice)
+    carry.check_codec(container, choice.codec)
+    tracks, lost = carry.plan_tracks(info, container, config.output)
+    warnings += [Notice(code, message) for code, message in lost]
+    start, end = timeline.resolve_range(config.range.start, config.range.end, info)
+    plan = Plan(
+        version=__version__,
+        source=info,
+        output=output,
+        container=container,
+        device=place,
+        decoder=decoder,
+        decoder_reason=why,
+        start_pts=start,
+        end_pts=end,
+        steps=tuple(builder.steps),
+        retime=retime,
+        encoder=_settings(config, info, choice, builder.format, retime),
+        encoder_reason=choice.reason,
+        tracks=tracks,
+        audio=None if isinstance(config.output.audio, str) else config.output.audio,
+        metadata=config.output.metadata == "copy",
+        display_matrix=carried,
+        timecode=_timecode(config, info, start),
+        size_change=config.size_change,
+        warnings=tuple(warnings),
+        notes=(*info.notes, *dict.fromkeys(builder.notes)),
+    )
+    _refuse(plan, config, strict=strict)
+    del video
+    return plan
+
+
+def _stages(
+    config: Config, info: SourceInfo, builder: ChainBuilder, choice: Choice, device: str
+) -> tuple[Fraction | None, tuple[int, ...] | None]:
+    """Adds the stages; returns the rate of an fps stage and the display matrix that is still to be carried."""
+    matrix = info.video.display_matrix
+    listed = [name for name, *_ in entries(config.stages)]
+    needs_device = any(name != "fps" for name in listed) or choice.on_device or (matrix is not None and "orient" not in listed)
+    if device != "cpu" and builder.format.device == "cpu" and needs_device:
+        builder.upload(device)
+    retime: Fraction | None = None
+    if matrix is not None and "orient" not in listed:
+        matrix = _orient(builder, matrix, "stages.orient")
+    for name, where, entry, stage in entries(config.stages):
+        if hasattr(stage, "rate"):
+            if retime is not None:
+                raise PlanError("a chain has one frame rate", where=where, hint="keep one fps stage")
+            retime = stage.rate
+        elif name == "orient":
+            if stage.automatic and matrix is not None:
+                matrix = _orient(builder, matrix, where)
+        else:
+            try:
+                builder.stage(name, entry.settings.model_dump(mode="json"), where, stage)
+            except PlanError as error:
+                raise PlanError(error.message, where=where, hint=error.hint) from None
+    return retime, matrix
+
+
+def _orient(builder: ChainBuilder, matrix: tuple[int, ...], where: str) -> tuple[int, ...] | None:
+    """Turns the pixels as the display matrix says; a matrix that is no turn or flip is carried instead."""
+    from gpupipe.stages.orient import STAGE as ORIENT  # noqa: PLC0415  imports torch
+
+    settings = ORIENT.Settings.model_validate({"matrix": matrix})
+    stage = ORIENT(settings)
+    if stage.geometry is None:
+        builder.notes.append("the display matrix is no turn by 90 degrees or flip: it is carried, not applied")
+        return matrix
+    builder.stage("orient", settings.model_dump(mode="json"), where, stage)
+    return None
+
+
+def _finish_chain(config: Config, info: SourceInfo, builder: ChainBuilder, choice: Choice) -> list[Notice]:
+    """Conversion to the encoder's format, even sizes, download; returns what is lost on the way."""
+    source, warnings = info.video.format, []
+    if builder.format.interlaced and choice.encoder not in FIELD_ENCODERS:
+        raise PlanError(
+            f"{choice.encoder} cannot keep the fields of an interlaced source ({builder.format.field_order})",
+            where="output.video",
+            hint=f"use one of {', '.join(sorted(FIELD_ENCODERS))}, or deinterlace first",
+        )
+    target = encoder_format(choice, config.output.video, builder.format, source)
+    before = builder.format
+    builder.convert(target, f"{choice.encoder} takes {target.pixels.name}")
+    depth = source.pixels.depth if before.pixels.layout == "float" else before.pixels.depth
+    if target.pixels.depth < depth:
+        warnings.append(Notice("depth-reduced", f"{choice.encoder} takes {target.pixels.depth} bit: {depth} bit is dithered"))
+    chroma = source.pixels.chroma_shift if before.pixels.family == "rgb" else before.pixels.chroma_shift
+    if target.pixels.chroma_shift > chroma:
+        warnings.append(Notice("chroma-reduced", f"{choice.encoder} takes {target.pixels.name}: chroma is halved"))
+    if choice.encoder not in ANY_SIZE and (message := builder.even(choice.encoder)):
+        warnings.append(Notice("size-evened", message))
+    if builder.format.device != "cpu" and not choice.on_device:
+        builder.download(choice.encoder)
+    if info.video.hdr.dynamic:
+        warnings.append(Notice("dynamic-hdr-dropped", "HDR10+ or Dolby Vision metadata of the pictures is not carried; static HDR10 is"))
+    return warnings
+
+
+def _settings(
+    config: Config, info: SourceInfo, choice: Choice, picture: FrameFormat, retime: Fraction | None
+) -> EncoderSettings:
+    video = config.output.video
+    return EncoderSettings(
+        codec=choice.codec,
+        encoder=choice.encoder,
+        input_format=picture,
+        time_base=info.video.time_base if retime is None else 1 / retime,
+        rate=retime or info.video.rate,
+        quality=video.quality,
+        bitrate=video.bitrate,
+        preset=video.preset,
+        options={k: str(v) for k, v in video.options.items()},
+        mastering_display=info.video.hdr.mastering_display,
+        content_light=info.video.hdr.content_light,
+    )
+
+
+def _timecode(config: Config, info: SourceInfo, start: int | None) -> str | None:
+    """The start timecode, moved by the frames that a range leaves out."""
+    video = info.video
+    if video.timecode is None or config.output.metadata == "none":
+        return None
+    if start is None:
+        return video.timecode
+    origin = video.start or 0
+    frames = -((origin - start) * video.time_base * video.rate // 1)  # ceiling: the first frame at or after the start
+    return timecode.offset(video.timecode, video.rate, max(0, int(frames)))
+
+
+def _refuse(plan: Plan, config: Config, *, strict: bool) -> None:
+    """The refusals that need the whole plan."""
+    copies = [s for s in plan.steps if s.kind in ("upload", "download")]
+    if config.memory == "device_only":
+        if plan.device == "cpu":
+            raise PlanError("device_only needs a GPU", where="memory", hint="see `gpupipe doctor`, or use `memory: auto`")
+        if copies or plan.encoder.encoder not in ("nvenc", "nvjpeg"):
+            step = copies[0].reason if copies else f"{plan.encoder.encoder} runs on the CPU"
+            raise PlanError(
+                f"pixels would pass through host memory: {step}", where="memory", hint="use nvenc or nvjpeg, or `memory: auto`"
+            )
+    if strict and plan.warnings:
+        raise PlanError("; ".join(n.message for n in plan.warnings), where="--strict", hint="drop --strict to accept it")
+
+
+def with_output(plan: Plan, output: Path) -> Plan:
+    """The same plan for another output name in the same container."""
+    return replace(plan, output=output)

@@ -1,0 +1,88 @@
+"""The steps between decoder and encoder: the stages asked for and what must stand between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpupipe import stages
+from gpupipe.errors import PlanError
+from gpupipe.format import PIXEL_FORMATS, FrameFormat
+from gpupipe.plan.model import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpupipe.config import StageEntry
+
+
+class ChainBuilder:
+    """Appends steps, keeping track of the format of what comes out so far."""
+
+    def __init__(self, source: FrameFormat) -> None:
+        self.format = source
+        self.steps: list[Step] = []
+        self.notes: list[str] = []
+
+    def _add(self, step: Step) -> None:
+        self.steps.append(step)
+        self.format = step.target
+
+    def upload(self, device: str) -> None:
+        """Host to device, where the decoder runs on the CPU and the stages on the GPU."""
+        self._add(Step("upload", "upload", self.format, self.format.with_(device=device), reason="decoded on the CPU"))
+
+    def download(self, encoder: str) -> None:
+        """Device to host, for a CPU encoder."""
+        target = self.format.with_(device="cpu")
+        self._add(Step("download", "download", self.format, target, reason=f"{encoder} runs on the CPU"))
+
+    def convert(self, target: FrameFormat, reason: str) -> None:
+        """Another pixel format or colour description of the same picture; nothing where they agree."""
+        have = self.format
+        same = (have.pixels, have.color.matrix, have.color.range) == (target.pixels, target.color.matrix, target.color.range)
+        if same and have.color.chroma_location == target.color.chroma_location:
+            self.format = target
+            return
+        _, guesses = have.color.resolved(have.pixels.family, have.width, have.height)
+        if have.pixels.family != target.pixels.family:
+            self.notes += [f"{g} (for arithmetic only; the output's tags stay as the input's)" for g in guesses]
+        self._add(Step("convert", f"{have.pixels.name} to {target.pixels.name}", have, target, reason=reason))
+
+    def stage(self, name: str, settings: dict[str, object], where: str, stage: Any) -> None:
+        """One stage, with the conversion it needs before it."""
+        if self.format.interlaced and not stage.keeps_fields:
+            raise PlanError(
+                f"the source is interlaced ({self.format.field_order}) and {name} would mix its fields",
+                where=where,
+                hint="deinterlace it first, or leave the stage out",
+            )
+        if stage.working == "rgb" and self.format.pixels.layout != "float":
+            pixels = PIXEL_FORMATS["rgbf32" if self.format.device == "cpu" else "rgbf16"]
+            self.convert(self.format.with_(pixels=pixels), f"{name} works in R'G'B'")
+        notes = tuple(stage.notes(self.format))
+        target = stage.output_format(self.format)
+        self._add(Step("stage", name, self.format, target, settings, "; ".join(notes)))
+
+    def even(self, encoder: str) -> str | None:
+        """Repeats the last column or row where the encoder takes even sizes only; returns what to warn of."""
+        fmt = self.format
+        sx, sy = fmt.pixels.chroma_shift
+        width, height = fmt.width + (fmt.width & sx), fmt.height + (fmt.height & sy)
+        if (width, height) == (fmt.width, fmt.height):
+            return None
+        message = (
+            f"{encoder} takes even sizes only: {fmt.width}x{fmt.height} becomes {width}x{height}, its last "
+            f"{'column' if width != fmt.width else 'row'} repeated"
+        )
+        self._add(Step("even", "even", fmt, fmt.with_(width=width, height=height), reason=message))
+        return message
+
+
+def entries(config_stages: tuple[StageEntry, ...]) -> Iterator[tuple[str, str, StageEntry, Any]]:
+    """(name, key path, entry, stage object) of every stage in the config."""
+    for index, entry in enumerate(config_stages):
+        where = f"stages[{index}].{entry.name}"
+        try:
+            yield entry.name, where, entry, stages.load(entry.name)(entry.settings)
+        except PlanError as error:
+            raise PlanError(error.message, where=where, hint=error.hint) from None

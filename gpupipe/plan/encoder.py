@@ -1,0 +1,149 @@
+"""Which encoder, in which pixel format, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import av
+import av.error
+
+from gpupipe.color import Matrix, Range
+from gpupipe.errors import PlanError
+from gpupipe.format import PIXEL_FORMATS, FrameFormat, PixelFormat, pixel_format
+
+if TYPE_CHECKING:
+    from gpupipe.config import VideoOutput
+
+DEFAULT_ENCODERS = {
+    "h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "vp9": "libvpx-vp9", "vp8": "libvpx", "prores": "prores_ks",
+}  # fmt: skip
+ALIASES = {"h265": "hevc", "x264": "h264", "x265": "hevc", "avc": "h264"}
+DEVICE_ENCODERS = {"nvenc": ("h264", "hevc", "av1"), "nvjpeg": ("mjpeg",)}
+ANY_SIZE = {"ffv1", "prores_ks", "prores_aw", "prores", "mjpeg", "libvpx", "libvpx-vp9", "jpeg2000", "png", "rawvideo", "gif"}
+"""Encoders that take odd sizes with subsampled chroma; all others get even ones."""
+FIELD_ENCODERS = {"libx264", "mpeg2video", "prores_ks", "prores_aw", "dnxhd", "ffv1", "mjpeg", "rawvideo", "huffyuv", "utvideo"}
+"""Encoders that keep two fields apart, or code every line by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An encoder and the reason for it."""
+
+    codec: str
+    encoder: str
+    reason: str
+    on_device: bool
+
+
+def choose_encoder(video: VideoOutput, picture: FrameFormat, device: str) -> Choice:
+    """The encoder that the config names, or the best of this machine for its codec.
+
+    Raises PlanError where a named one cannot do it; `auto` says why it did not take the GPU's.
+    """
+    codec = ALIASES.get(video.codec, video.codec)
+    if video.encoder in DEVICE_ENCODERS:
+        codecs = DEVICE_ENCODERS[video.encoder]
+        if "codec" not in video.model_fields_set:
+            codec = codecs[0]
+        why_not = _device_refusal(video.encoder, codec, picture, device)
+        if why_not:
+            raise PlanError(f"{video.encoder} cannot encode {codec} here: {why_not}", where="output.video.encoder",
+                            hint="use `encoder: auto`")  # fmt: skip
+        return Choice(codec, video.encoder, "named in the config", on_device=True)
+    if video.encoder != "auto":
+        found = _libav(video.encoder, "output.video.encoder")
+        if "codec" in video.model_fields_set and found.canonical_name != codec:
+            raise PlanError(f"{video.encoder} encodes {found.canonical_name}, not {codec}", where="output.video.encoder")
+        return Choice(found.canonical_name, video.encoder, "named in the config", on_device=False)
+    reasons = []
+    for name, codecs in DEVICE_ENCODERS.items():
+        if codec in codecs and device != "cpu":
+            why_not = _device_refusal(name, codec, picture, device)
+            if why_not is None:
+                return Choice(codec, name, f"the GPU has it for {codec}", on_device=True)
+            reasons.append(f"not {name}: {why_not}")
+    found = _libav(DEFAULT_ENCODERS.get(codec, codec), "output.video.codec")
+    return Choice(codec, found.name, "; ".join(reasons) or f"the CPU encoder for {codec}", on_device=False)
+
+
+def _device_refusal(encoder: str, codec: str, picture: FrameFormat, device: str) -> str | None:
+    if codec not in DEVICE_ENCODERS[encoder]:
+        return f"it makes {', '.join(DEVICE_ENCODERS[encoder])} only"
+    if device == "cpu":
+        return "this run has no GPU"
+    if encoder == "nvjpeg":
+        from gpupipe.codecs import nvjpeg  # noqa: PLC0415
+
+        return nvjpeg.supports(picture)
+    from gpupipe.codecs import nvenc  # noqa: PLC0415
+
+    return nvenc.supports(codec, picture)
+
+
+def _libav(name: str, where: str) -> av.Codec:
+    try:
+        codec = av.Codec(name, "w")
+    except (av.error.FFmpegError, ValueError):
+        hint = "h264, hevc, av1, vp9, prores, mjpeg, ffv1 and all encoders of `ffmpeg -encoders` built into PyAV"
+        raise PlanError(f"no encoder called '{name}'", where=where, hint=hint) from None
+    if codec.type != "video":
+        raise PlanError(f"{name} encodes {codec.type}, not video", where=where)
+    return codec
+
+
+def encoder_pixels(choice: Choice, video: VideoOutput, picture: FrameFormat) -> PixelFormat:
+    """The pixel format nearest to the picture's that the encoder takes: depth and chroma are kept before all else."""
+    if choice.encoder == "nvenc":
+        from gpupipe.codecs import nvenc  # noqa: PLC0415
+
+        offered = list(nvenc.pixel_formats(choice.codec))
+    elif choice.encoder == "nvjpeg":
+        from gpupipe.codecs import nvjpeg  # noqa: PLC0415
+
+        offered = list(nvjpeg.pixel_formats())
+    else:
+        names = [f.name for f in av.Codec(choice.encoder, "w").video_formats or ()] or list(PIXEL_FORMATS)
+        offered = [n for n in dict.fromkeys(p.name for n in names if (p := pixel_format(n)) is not None)]
+    if video.pixel_format != "auto":
+        wanted = pixel_format(video.pixel_format)
+        if wanted is None or wanted.name not in offered:
+            raise PlanError(f"{choice.encoder} does not take {video.pixel_format}", where="output.video.pixel_format",
+                            hint=f"it takes {', '.join(sorted(offered))}")  # fmt: skip
+        return wanted
+    formats = [PIXEL_FORMATS[n] for n in offered]
+    if not formats:
+        raise PlanError(f"{choice.encoder} takes no pixel format that gpupipe makes", where="output.video.encoder")
+    return min(formats, key=lambda f: _distance(picture.pixels, f, picture.device))
+
+
+def _distance(have: PixelFormat, want: PixelFormat, device: str) -> tuple[int, ...]:
+    """How far a format is: losses first, then needless growth, then the cost of rearranging."""
+    depth = 12 if have.layout == "float" else have.depth
+    family = "yuv" if have.layout == "float" else have.family
+    loss_color = int(want.family == "gray" and family != "gray")
+    loss_depth = max(0, depth - want.depth)
+    loss_chroma = sum(max(0, w - h) for h, w in zip(have.chroma_shift, want.chroma_shift, strict=True))
+    growth = max(0, want.depth - depth) + sum(max(0, h - w) for h, w in zip(have.chroma_shift, want.chroma_shift, strict=True))
+    other_family = int(want.family != family)
+    layout = int(want.layout != have.layout) if device == "cpu" else int(want.layout != "semiplanar")
+    return loss_color, loss_depth, loss_chroma, other_family, growth, layout, want.msb_shift
+
+
+def encoder_format(choice: Choice, video: VideoOutput, picture: FrameFormat, source: FrameFormat) -> FrameFormat:
+    """What the encoder is given: `picture` in its pixel format, with the source's tags where they still hold.
+
+    `source` is the decoded picture: where the chain works in float R'G'B', its depth and chroma are what is kept.
+    """
+    base = picture.with_(pixels=source.pixels) if picture.pixels.layout == "float" else picture
+    pixels = encoder_pixels(choice, video, base)
+    color = base.color
+    if pixels.family != "rgb" and (base.pixels.family == "rgb" or color.matrix == Matrix.RGB):
+        color = replace(color, matrix=Matrix.BT709, range=Range.LIMITED)
+    elif pixels.family == "rgb":
+        color = replace(color, matrix=Matrix.RGB, range=Range.FULL)
+    if choice.codec == "mjpeg":
+        color = replace(color, range=Range.FULL)
+        if choice.encoder == "nvjpeg":
+            color = replace(color, matrix=Matrix.BT470BG)
+    return picture.with_(pixels=pixels, color=color)

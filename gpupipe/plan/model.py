@@ -1,0 +1,116 @@
+"""The plan: everything that was decided, frozen, and writable as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from gpupipe.format import FrameFormat, PixelFormat
+
+if TYPE_CHECKING:
+    from gpupipe.codecs.base import EncoderSettings
+    from gpupipe.config import AudioEncode
+    from gpupipe.media.source import SourceInfo, Track
+
+Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
+StepKind = Literal["stage", "convert", "upload", "download", "even"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing done to every frame between decoder and encoder."""
+
+    kind: StepKind
+    name: str
+    source: FrameFormat
+    target: FrameFormat
+    settings: dict[str, object] = field(default_factory=dict)
+    """Of a stage: what its Settings are made from."""
+    reason: str = ""
+    """Why the planner put it there; for a stage what it wants to be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A warning that is known before work starts."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run will do. Made once by `make_plan`; `render` follows it to the letter."""
+
+    version: str
+    source: SourceInfo
+    output: Path
+    container: str
+    """libav's muxer name."""
+    device: str
+    """Where the stages run: `cpu` or `cuda:N`."""
+    decoder: Literal["libav", "nvdec"]
+    decoder_reason: str
+    start_pts: int | None
+    end_pts: int | None
+    """The range shown, half-open, in the video's time base; None is open."""
+    steps: tuple[Step, ...]
+    retime: Fraction | None
+    """Constant rate to retime to, where the config has an `fps` stage."""
+    encoder: EncoderSettings
+    encoder_reason: str
+    tracks: tuple[Track, ...]
+    audio: AudioEncode | None
+    """How audio is re-encoded; None copies it."""
+    metadata: bool
+    display_matrix: tuple[int, ...] | None
+    """Carried to the output; None where the pixels were turned, or there is none."""
+    timecode: str | None
+    size_change: Literal["scale", "error"]
+    warnings: tuple[Notice, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Plain]:
+        """The whole plan as plain data."""
+        data = plain(self)
+        assert isinstance(data, dict)
+        return {**data, "digest": self.digest()}
+
+    def lines(self) -> list[str]:
+        """The whole plan in words, a fact a line."""
+        from gpupipe.plan.text import lines  # noqa: PLC0415  words are made from the plan, not the plan from words
+
+        return lines(self)
+
+    def digest(self) -> str:
+        """Of everything that decides the pixels and the times, and so tells whether a stored piece still fits."""
+        data = plain(self)
+        assert isinstance(data, dict)
+        relevant = {k: v for k, v in data.items() if k not in ("warnings", "notes", "output")}
+        return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
+
+
+def plain(value: object) -> Plain:
+    """Dataclasses, fractions, paths and enums as JSON's own types."""
+    if isinstance(value, PixelFormat):
+        return value.name
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (Fraction, Path)):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.name.lower() if isinstance(value, int) else str(value.value)
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(v) for v in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    dump = getattr(value, "model_dump", None)
+    return plain(dump(mode="json")) if dump else str(value)

@@ -1,0 +1,71 @@
+"""A plan in words: what `gpupipe plan` prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from gpupipe.color import ColorSpec
+    from gpupipe.plan.model import Plan, Step
+
+
+def lines(plan: Plan) -> list[str]:
+    """One fact a line, in the order in which a frame meets them."""
+    info, video = plan.source, plan.source.video
+    frames = f", {video.frames} frames" if video.frames else ""
+    out = [
+        f"input    {info.path}",
+        f"         {' '.join(filter(None, (video.codec, video.profile, video.native_pixels)))} "
+        f"{video.format.width}x{video.format.height}, {_rate(video.rate)} fps{frames}, {_color(video.format.color)}",
+    ]
+    if plan.start_pts is not None or plan.end_pts is not None:
+        out.append(f"range    {_moment(plan.start_pts, video.time_base, 'the start')} up to, not including, "
+                   f"{_moment(plan.end_pts, video.time_base, 'the end')}")  # fmt: skip
+    where = plan.device if plan.decoder == "nvdec" else "cpu"
+    out.append(f"decode   {plan.decoder} on {where}: {plan.decoder_reason}")
+    if plan.retime is not None:
+        out.append(f"retime   to {_rate(plan.retime)} fps, repeating and dropping by time")
+    out += [f"  {n}. {_step(step)}" for n, step in enumerate(plan.steps, 1)] or ["         frames go to the encoder as they are"]
+    encoder = plan.encoder
+    control = f"{encoder.bitrate} b/s" if encoder.bitrate else "quality " + (
+        "default" if encoder.quality is None else f"{encoder.quality:g}"
+    )
+    extras = "".join(f", {k}={v}" for k, v in encoder.options.items())
+    preset = f", preset {encoder.preset}" if encoder.preset else ""
+    out.append(f"encode   {encoder.encoder} ({encoder.codec}), {encoder.input_format.pixels.name}, {control}{preset}{extras}: "
+               f"{plan.encoder_reason}")  # fmt: skip
+    for track in plan.tracks:
+        if track.action != "encode" or track.kind != "video":
+            out.append(f"stream   #{track.index} {track.kind}: {track.action}{' - ' + track.reason if track.reason else ''}")
+    if plan.timecode:
+        out.append(f"timecode {plan.timecode}")
+    out.append(f"output   {plan.output} ({plan.container})")
+    out += [f"note     {note}" for note in plan.notes]
+    return out
+
+
+def _step(step: Step) -> str:
+    values = ", ".join(f"{k}={v}" for k, v in step.settings.items() if v is not None)
+    head = f"{step.name} {values}".strip() if step.kind == "stage" else f"{step.kind} ({step.name})"
+    size = "" if step.kind in ("upload", "download") else f" -> {step.target.pixels.name} {step.target.width}x{step.target.height}"
+    return f"{head}{size}{': ' + step.reason if step.reason else ''}"
+
+
+def _rate(rate: Fraction) -> str:
+    return str(rate) if rate.denominator == 1 else f"{float(rate):.3f} ({rate})"
+
+
+def _moment(pts: int | None, time_base: Fraction, otherwise: str) -> str:
+    return otherwise if pts is None else f"{float(pts * time_base):.6f} s (pts {pts})"
+
+
+def _color(color: ColorSpec) -> str:
+    said = [
+        f"matrix {color.matrix.name.lower()}" if color.matrix != 2 else "",
+        f"transfer {color.transfer}" if color.transfer != 2 else "",
+        f"primaries {color.primaries}" if color.primaries != 2 else "",
+        f"{color.range.value} range" if color.range else "",
+    ]
+    return ", ".join(filter(None, said)) or "no colour tags"
