@@ -1,0 +1,155 @@
+"""From integer codes to nominal values and back (ITU-T H.273, 8.3), component by component."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from gpupipe.color import Range
+from gpupipe.ops import dither
+
+if TYPE_CHECKING:
+    from gpupipe.format import PixelFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """code = scale * value + offset; value is nominally 0..1 for luma and R'G'B', -0.5..0.5 for chroma."""
+
+    scale: float
+    offset: float
+    top: int
+    """Highest legal code, 2^depth - 1: footroom and headroom are kept."""
+
+
+def levels(depth: int, range_: Range, *, chroma: bool) -> Levels:
+    """H.273 equations 20 to 28: the codes of a component of `depth` bits."""
+    top = (1 << depth) - 1
+    if range_ is Range.FULL:
+        return Levels(top, (1 << (depth - 1)) if chroma else 0, top)
+    step = 1 << (depth - 8)
+    return Levels((224 if chroma else 219) * step, (128 if chroma else 16) * step, top)
+
+
+def component_levels(pixels: PixelFormat, range_: Range, index: int) -> Levels:
+    """Levels of component `index` (Y, Cb, Cr or R, G, B) of an integer format."""
+    return levels(pixels.depth, range_, chroma=pixels.family == "yuv" and index > 0)
+
+
+def split(planes: tuple[torch.Tensor, ...], pixels: PixelFormat) -> list[torch.Tensor]:
+    """Views of the components, each (N, H, W), in the order Y, Cb, Cr or R, G, B."""
+    if pixels.layout == "float":
+        return list(planes[0].unbind(1))
+    if pixels.family == "rgb":
+        green, blue, red = planes
+        return [red, green, blue]
+    if pixels.layout == "semiplanar":
+        return [planes[0], *planes[1].unbind(-1)]
+    return list(planes)
+
+
+def storage_dtype(pixels: PixelFormat) -> torch.dtype:
+    """The dtype arithmetic can be done in: int16 stands for uint16, for which torch has few kernels."""
+    if pixels.layout == "float":
+        return torch.float16 if pixels.depth == 16 else torch.float32
+    return torch.uint8 if pixels.depth == 8 else torch.int16
+
+
+class Reader:
+    """Takes planes apart into float32 components of nominal value.
+
+    Args:
+        pixels: format of the planes.
+        range_: their range; of no account for a float format.
+        count: how many components are wanted, from the first on (1 for luma alone).
+        device: where the planes are.
+    """
+
+    def __init__(self, pixels: PixelFormat, range_: Range, count: int, device: str) -> None:
+        self._pixels, self._count = pixels, count
+        self._gains: list[float] = []
+        self._biases: list[torch.Tensor] = []
+        if pixels.layout == "float":
+            return
+        for index in range(count):
+            lv = component_levels(pixels, range_, index)
+            # Offsets are powers of two, so black and neutral come out as exactly 0 from one multiply-add.
+            self._gains.append(1 / (lv.scale * (1 << pixels.msb_shift)))
+            self._biases.append(torch.tensor(-lv.offset / lv.scale, dtype=torch.float32, device=device))
+
+    def __call__(self, planes: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+        """Components (N, H, W) in float32; those of an rgbf32 picture are views of the planes, others are new."""
+        components = split(planes, self._pixels)[: self._count]
+        if self._pixels.layout == "float":
+            return [c.to(torch.float32) for c in components]
+        out = []
+        for c, gain, bias in zip(components, self._gains, self._biases, strict=True):
+            value = c.to(torch.float32)
+            out.append(torch.add(bias, value, alpha=gain, out=value))
+        return out
+
+
+class Writer:
+    """Puts float32 components of nominal value together as planes.
+
+    Integer formats: code = floor(scale * value + offset + t), t = 1/2 (round half up) or a dither threshold,
+    clamped to 0..2^depth - 1. Float formats take the values as they are. A missing component is neutral chroma.
+    """
+
+    def __init__(
+        self, pixels: PixelFormat, range_: Range, size: tuple[int, int], device: str, *, dithered: bool
+    ) -> None:
+        self._pixels, self._device = pixels, device
+        self._shapes = pixels.plane_shapes(*size)
+        self._levels: list[Levels] = []
+        self._biases: list[torch.Tensor] = []
+        if pixels.layout == "float":
+            return
+        shapes = [p.shape for p in split(self._empty(0), pixels)]
+        for index, (_, height, width) in enumerate(shapes):
+            lv = component_levels(pixels, range_, index)
+            self._levels.append(lv)
+            threshold = dither.thresholds(height, width, index) if dithered else torch.tensor(0.5)
+            self._biases.append((threshold + lv.offset).to(device))
+
+    def _empty(self, batch: int) -> tuple[torch.Tensor, ...]:
+        dtype = storage_dtype(self._pixels)
+        return tuple(torch.empty((batch, *shape), dtype=dtype, device=self._device) for shape in self._shapes)
+
+    def allocate(self, batch: int) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]:
+        """New planes (int16 where they end as uint16) and their components as views."""
+        planes = self._empty(batch)
+        return planes, split(planes, self._pixels)
+
+    def __call__(
+        self,
+        components: list[torch.Tensor],
+        destination: tuple[tuple[torch.Tensor, ...], list[torch.Tensor]],
+        *,
+        owned: bool,
+    ) -> tuple[torch.Tensor, ...]:
+        """Fills what `allocate` made; `owned` components may be overwritten on the way."""
+        planes, views = destination
+        for index, view in enumerate(views):
+            if index >= len(components):
+                view.fill_(1 << (self._pixels.depth - 1))
+                continue
+            value = components[index]
+            if self._pixels.layout != "float":
+                lv = self._levels[index]
+                value = torch.add(self._biases[index], value, alpha=lv.scale, out=value if owned else None)
+                value.clamp_(0, lv.top)
+            if value is not view:
+                view.copy_(value)
+        return tuple(finish(p, self._pixels) for p in planes)
+
+
+def finish(plane: torch.Tensor, pixels: PixelFormat) -> torch.Tensor:
+    """Turns a plane of codes in storage dtype into one as `PixelFormat` says: shifted up, uint16."""
+    if plane.dtype != torch.int16:
+        return plane
+    if pixels.msb_shift:
+        plane.bitwise_left_shift_(pixels.msb_shift)
+    return plane.view(torch.uint16)
