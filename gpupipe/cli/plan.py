@@ -42,5 +42,5 @@ def command(
         console.json(plan.to_json())
     else:
         console.data(plan.lines())
-    for warning in plan.warnings:
-        console.warning("plan", warning)
+    for notice in plan.warnings:
+        console.warning(notice.code, notice.message)

@@ -70,13 +70,17 @@ def _every(interval: float, report: Report) -> Report:
 @contextmanager
 def _bar(console: Console) -> Iterator[Report]:
     """A bar by rich, which is imported only where there is a terminal to draw on."""
+    from rich import progress as widgets  # noqa: PLC0415
     from rich.console import Console as Terminal  # noqa: PLC0415
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bar
 
     terminal = Terminal(stderr=True, highlight=False, markup=False)
-    columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn(compact=True))
-    with Bar(*columns, console=terminal, transient=True) as bar:
+    columns = (
+        widgets.BarColumn(),
+        widgets.TaskProgressColumn(),
+        widgets.TextColumn("{task.fields[state]}"),
+        widgets.TimeRemainingColumn(compact=True),
+    )
+    with widgets.Progress(*columns, console=terminal, transient=True) as bar:
         task = bar.add_task("", total=None, state="starting")
 
         def report(now: Progress) -> None:

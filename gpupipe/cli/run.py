@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Event
 from typing import TYPE_CHECKING
 
 import click
@@ -10,14 +11,15 @@ from gpupipe.cli.job import prepare
 from gpupipe.cli.options import job
 from gpupipe.cli.progress import reporting
 from gpupipe.cli.stop import stopping
-from gpupipe.errors import StoppedError
-from gpupipe.journal import Entry, Journal
-from gpupipe.render import RenderResult, StopFlag, render
+from gpupipe.journal import Journal
+from gpupipe.plan.model import plain
+from gpupipe.render import render
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpupipe.cli.console import Console
+    from gpupipe.render import RenderResult
 
 WARNED = 4
 
@@ -42,34 +44,27 @@ def command(
     INPUT and OUTPUT override the config. Relative paths start from the current directory.
     """
     console.quiet, console.json_log = quiet, log == "json"
-    stop = StopFlag()
+    stop = Event()
     with stopping(stop, console):
         plan = prepare(config, input, output, device=device, strict=strict)
         for line in plan.lines():
             console.say(line)
         console.event("start", plan=plan.to_json())
-        for warning in plan.warnings:
-            console.warning("plan", warning)
+        for notice in plan.warnings:
+            console.warning(notice.code, notice.message)
         journal = Journal(lambda entry: console.warning(entry.code, entry.message))
-        try:
-            with reporting(console) as progress:
-                result = render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress)
-        except StoppedError as error:
-            raise StoppedError(
-                str(error), hint="the output was not touched; run the same command to start again"
-            ) from None
+        with reporting(console) as progress:
+            result = render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress)
     _conclude(console, result, journal)
     return WARNED if strict and len(journal) else 0
 
 
 def _conclude(console: Console, result: RenderResult, journal: Journal) -> None:
     """Counts that grew after the first warning, then one line of what was done."""
-    repeated: list[Entry] = [entry for entry in journal.entries.values() if entry.count > 1]
-    for entry in repeated:
-        console.say(f"warning: {entry}")
-    rate = f", {result.frames / result.seconds:.0f} a second" if result.seconds > 0 else ""
-    changed = [f"{n} {what}" for n, what in ((result.repeated, "repeated"), (result.dropped, "dropped")) if n]
-    console.say(
-        f"done: {result.output}: {result.frames} frames in {result.seconds:.1f} s{rate}{''.join(', ' + c for c in changed)}"
-    )
-    console.event("done", result=result, warnings=list(journal.entries.values()))
+    for entry in journal.entries.values():
+        if entry.count > 1:
+            console.say(f"warning: {entry}")
+    rate = f" ({result.frames / result.seconds:.0f} a second)" if result.seconds > 0 else ""
+    changed = "".join(f", {n} {what}" for n, what in ((result.repeated, "repeated"), (result.dropped, "dropped")) if n)
+    console.say(f"done: {result.output}: {result.frames} frames in {result.seconds:.1f} s{rate}{changed}")
+    console.event("done", result=plain(result), warnings=plain(list(journal.entries.values())))

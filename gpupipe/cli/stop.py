@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from threading import Event
     from types import FrameType
 
     from gpupipe.cli.console import Console
-    from gpupipe.render import StopFlag
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def stopping(stop: StopFlag, console: Console) -> Iterator[None]:
+def stopping(stop: Event, console: Console) -> Iterator[None]:
     """Sets `stop` at the first signal; at the second the process ends with code 130 and cleans nothing up."""
     asked = False
 
@@ -29,7 +29,10 @@ def stopping(stop: StopFlag, console: Console) -> Iterator[None]:
             os._exit(130)
         asked = True
         stop.set()
-        console.say(f"stopping ({signal.Signals(number).name}); once more to stop at once")
+        if (
+            not console.quiet and not console.json_log
+        ):  # os.write: a signal may interrupt a print, which is not reentrant
+            os.write(2, f"stopping ({signal.Signals(number).name}); once more to stop at once\n".encode())
 
     before = {number: signal.signal(number, react) for number in SIGNALS}
     try:
