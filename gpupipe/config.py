@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +22,7 @@ class Strict(BaseModel):
 
 
 def _time_text(value: object) -> object:
-    """Numbers are seconds; YAML reads 00:10:00 unquoted as a base-60 integer, which is a trap, so it is refused."""
+    """Numbers are seconds; texts are read later, when the source's time base and rate are known."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError("a time is seconds (12.5), 'HH:MM:SS.fff', a timecode 'HH:MM:SS:FF' or 'pts:N'")
     return str(value)
@@ -128,7 +129,9 @@ def near_miss(key: str, known: list[str]) -> str:
 def _known_keys(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
     """Field names at `path` below `model`, for the nearest-key hint."""
     for part in path:
-        annotation = model.model_fields[part].annotation if isinstance(part, str) and part in model.model_fields else None
+        annotation = (
+            model.model_fields[part].annotation if isinstance(part, str) and part in model.model_fields else None
+        )
         options = [annotation, *getattr(annotation, "__args__", ())]
         nested = [o for o in options if isinstance(o, type) and issubclass(o, BaseModel)]
         if nested:
@@ -157,7 +160,9 @@ def _stage_entry(entry: Any, index: int, source: str) -> StageEntry:
     if isinstance(entry, str):
         entry = {entry: {}}
     if not isinstance(entry, dict) or len(entry) != 1:
-        raise ConfigError("a stage is one name with its settings, such as `- resize: {width: 1280}`", where=f"{source}: {where}")
+        raise ConfigError(
+            "a stage is one name with its settings, such as `- resize: {width: 1280}`", where=f"{source}: {where}"
+        )
     name, raw = next(iter(entry.items()))
     try:
         stage = stages.load(str(name))
@@ -189,6 +194,32 @@ def parse_config(data: Any, source: str = "config") -> Config:
         raise AssertionError from None
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML without its two traps: a key given twice is an error, and 00:10:00 is a text, not a number in base 60."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key.value}' stands twice", key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regex) for tag, regex in resolvers if tag not in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$"),
+    list("-+.0123456789"),
+)
+
+
 def load_config(path: Path) -> Config:
     """Reads a YAML config. Raises ConfigError naming file, line and key."""
     try:
@@ -196,11 +227,15 @@ def load_config(path: Path) -> Config:
     except OSError as error:
         raise ConfigError(f"cannot read the config: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:
-        raise ConfigError("is not a text file in UTF-8", where=str(path), hint="a config is YAML, see configs/") from None
+        raise ConfigError(
+            "is not a text file in UTF-8", where=str(path), hint="a config is YAML, see configs/"
+        ) from None
     try:
-        data = yaml.safe_load(text)
+        data = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(f"not valid YAML: {getattr(error, 'problem', error)}", where=line) from None
+        raise ConfigError(
+            f"not valid YAML: {getattr(error, 'problem', None) or str(error).splitlines()[0]}", where=line
+        ) from None
     return parse_config(data, str(path))

@@ -18,6 +18,13 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def _plain(value: object) -> object:
+    """Dataclasses, fractions, paths and enums as JSON's own types."""
+    from gpupipe.plan.model import plain  # noqa: PLC0415  it needs PyAV, whose absence `doctor` must survive
+
+    return plain(value)
+
+
 class Console:
     """The two streams. `json_log` makes stderr one JSON object a line; `quiet` leaves nothing there but errors."""
 
@@ -39,7 +46,7 @@ class Console:
         """One line of the JSON log; nothing in a text log."""
         if self.json_log and (event == "error" or not self.quiet):
             time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            self.write_line(json.dumps({"event": event, "time": time, **facts}))
+            self.write_line(json.dumps({"event": event, "time": time} | {k: _plain(v) for k, v in facts.items()}))
 
     def say(self, line: str) -> None:
         """A line of the text log."""
@@ -65,7 +72,7 @@ class Console:
 
     def json(self, value: object) -> None:
         """What was asked for, on stdout, as JSON in plain ASCII."""
-        print(json.dumps(value, indent=2))
+        print(json.dumps(_plain(value), indent=2))
 
     @staticmethod
     def drop_stdout() -> None:

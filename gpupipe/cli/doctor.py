@@ -26,9 +26,7 @@ def command(console: Console, *, as_json: bool) -> None:
     """Print driver, GPUs, what NVDEC and NVENC can do, library versions, and a hint for what is missing."""
     report = examine()
     if as_json:
-        from gpupipe.plan.model import plain  # noqa: PLC0415  it needs PyAV, whose absence a doctor must survive
-
-        console.json(plain(report))
+        console.json(report)
     else:
         console.data(_lines(report))
 

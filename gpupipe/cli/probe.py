@@ -9,7 +9,6 @@ import click
 
 from gpupipe.cli.options import as_json
 from gpupipe.media.probe import probe
-from gpupipe.plan.model import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +25,7 @@ def command(console: Console, *, input: Path, as_json: bool) -> None:  # noqa: A
     """Print what INPUT holds: streams, times, colour, timecode, oddities."""
     info = probe(input)
     if as_json:
-        console.json(plain(info))
+        console.json(info)
     else:
         console.data(_lines(info))
 

@@ -12,7 +12,6 @@ from gpupipe.cli.options import job
 from gpupipe.cli.progress import reporting
 from gpupipe.cli.stop import stopping
 from gpupipe.journal import Journal
-from gpupipe.plan.model import plain
 from gpupipe.render import render
 
 if TYPE_CHECKING:
@@ -67,4 +66,4 @@ def _conclude(console: Console, result: RenderResult, journal: Journal) -> None:
     rate = f" ({result.frames / result.seconds:.0f} a second)" if result.seconds > 0 else ""
     changed = "".join(f", {n} {what}" for n, what in ((result.repeated, "repeated"), (result.dropped, "dropped")) if n)
     console.say(f"done: {result.output}: {result.frames} frames in {result.seconds:.1f} s{rate}{changed}")
-    console.event("done", result=plain(result), warnings=plain(list(journal.entries.values())))
+    console.event("done", result=result, warnings=list(journal.entries.values()))
