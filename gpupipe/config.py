@@ -141,7 +141,7 @@ def _known_keys(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str
 
 def _raise(error: ValidationError, model: type[BaseModel], source: str, prefix: str = "") -> None:
     """Turns pydantic's first and best complaint into one line."""
-    first = max(error.errors(), key=lambda e: len(e["loc"]))
+    first = max(error.errors(), key=lambda e: (e["type"] == "extra_forbidden", len(e["loc"])))
     names = [p for p in first["loc"] if not (isinstance(p, str) and (p[:1].isupper() or p.startswith("literal[")))]
     key = prefix + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in names)
     hint = None

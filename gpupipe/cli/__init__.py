@@ -55,15 +55,13 @@ def execute(arguments: list[str], console: Console) -> int:
     """Runs one command line and returns its exit code; never raises."""
     try:
         code = cli.main(args=arguments, prog_name="gpupipe", standalone_mode=False, obj=console)
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return USAGE
     except GpupipeError as error:
         console.error(str(error), error.exit_code)
         return error.exit_code
-    except BrokenPipeError:
-        console.drop_stdout()
+    except BrokenPipeError:  # whoever read our output has enough
         return DONE
     except (KeyboardInterrupt, click.Abort):
         console.error("interrupted", INTERRUPTED)

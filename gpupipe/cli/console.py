@@ -9,6 +9,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from gpupipe.errors import GpupipeError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -67,14 +69,21 @@ class Console:
 
     def data(self, lines: Iterable[str]) -> None:
         """What was asked for, on stdout."""
-        for line in lines:
-            print(printable(line))
+        self._to_stdout("\n".join(map(printable, lines)))
 
     def json(self, value: object) -> None:
         """What was asked for, on stdout, as JSON in plain ASCII."""
-        print(json.dumps(_plain(value), indent=2))
+        self._to_stdout(json.dumps(_plain(value), indent=2))
 
     @staticmethod
-    def drop_stdout() -> None:
-        """After a broken pipe: what Python still holds back for stdout must not complain at exit."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    def _to_stdout(text: str) -> None:
+        """Raises GpupipeError on a full disk; BrokenPipeError where the reader has gone."""
+        try:
+            print(text, flush=True)
+        except OSError as error:
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # what is held back must not fail again at exit
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise GpupipeError(str(error.strerror), where="standard output") from None

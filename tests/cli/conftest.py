@@ -1,0 +1,65 @@
+"""The command line in this process (`cli`) and as a program of its own (`program`)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpupipe.cli import execute
+from gpupipe.cli.console import Console
+from gpupipe.sample import make_sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PROGRAM = [sys.executable, "-m", "gpupipe"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    def run(*arguments: object) -> Outcome:
+        code = execute([str(a) for a in arguments], Console())
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def program() -> Callable[..., Outcome]:
+    def run(*arguments: object, **options: object) -> Outcome:
+        command = [*PROGRAM, *(a if isinstance(a, bytes) else str(a) for a in arguments)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=60, check=False, **options
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seconds of the sample, small."""
+    path = tmp_path_factory.mktemp("clip") / "clip.mov"
+    make_sample(path, seconds=2, size=(320, 180), rate=Fraction(25))
+    return path
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text("output: {video: {codec: h264, encoder: libx264, preset: ultrafast}}\n")
+    return path
