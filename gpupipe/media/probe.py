@@ -47,7 +47,7 @@ def probe(path: Path) -> SourceInfo:
             tags=dict(container.metadata),
             chapters=_chapters(container),
             size_bytes=size,
-            notes=(*notes, *doubt),
+            notes=(*notes, *doubt, *_cut_off(stream, size)),
         )
 
 
@@ -137,7 +137,7 @@ def _video(
         time_base=fraction(stream.time_base) or Fraction(1, 90000),
         rate=rate,
         start=frame.pts if frame.pts is not None else stream.start_time,
-        frames=_promised(stream),
+        frames=stream.frames or None,
         duration=stream.duration,
         display_matrix=display_matrix(picture.side_data),
         hdr=hdr(picture.side_data, dolby_vision=described.dolby_vision),
@@ -152,12 +152,10 @@ def _rate(stream: av.VideoStream, *, untimed: bool) -> Fraction:
     return next((f for r in (*rates, stream.base_rate) if (f := fraction(r))), Fraction(25))
 
 
-def _promised(stream: av.VideoStream) -> int | None:
-    """The container's frame count, less the pictures before an edit list's start, which no player shows."""
-    if not stream.frames:
-        return None
-    hidden = sum(entry.is_discard for entry in stream.index_entries)
-    return stream.frames - hidden if 0 < hidden < stream.frames else stream.frames
+def _cut_off(stream: av.VideoStream, size: int) -> tuple[str, ...]:
+    """Whether the container's index points behind the end of the file: a broken download or a full disk."""
+    end = max((entry.pos + entry.size for entry in stream.index_entries), default=0)
+    return (f"the file is cut off: its index reaches to byte {end}, but it ends at {size}",) if end > size else ()
 
 
 def nearest_pixels(native: VideoFormat) -> tuple[PixelFormat, tuple[str, ...]]:
