@@ -11,7 +11,9 @@ _NOT_STAGES = {"base"}
 
 def names() -> tuple[str, ...]:
     """Every stage there is, in alphabetical order."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _NOT_STAGES and m.name[0] != "_"))
+    return tuple(
+        sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _NOT_STAGES and m.name[0] != "_")
+    )
 
 
 def load(name: str) -> Any:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from gpupipe.format import FrameFormat
-
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     import torch
+
+    from gpupipe.format import FrameFormat
 
 Working = Literal["any", "rgb"]
 
@@ -32,7 +33,7 @@ class Stage(Protocol):
     name: ClassVar[str]
     Settings: ClassVar[type[Settings]]
     working: Working
-    """`any`: works on the decoder's own planes, in every planar or semi-planar format; `rgb`: needs rgbf16 or rgbf32."""
+    """`any`: works on the decoder's own planes, planar or semi-planar; `rgb`: needs rgbf16 or rgbf32."""
     window: tuple[int, int]
     """Frames wanted before and after the one at hand."""
     graphable: bool
@@ -40,7 +41,7 @@ class Stage(Protocol):
     keeps_fields: bool
     """Whether interlaced pictures come out with their two fields intact."""
 
-    def __init__(self, settings: Settings) -> None: ...
+    def __init__(self, settings: Any) -> None: ...
 
     def output_format(self, source: FrameFormat) -> FrameFormat:
         """The format of what comes out; raises PlanError where it cannot be done (0x0, crop beyond the edge)."""
