@@ -1,0 +1,45 @@
+"""Devices: which one to use, and a lane of work on it. The only place for streams, events and pinned memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpupipe.device.driver import driver
+from gpupipe.errors import DeviceError
+
+if TYPE_CHECKING:
+    from gpupipe.device.base import Lane
+
+
+def pick_device(wanted: str) -> str:
+    """`cpu` or `cuda:N` for `auto`, `cpu`, `cuda` or `cuda:N`; torch is not imported.
+
+    Raises DeviceError where a GPU was asked for by name and there is none such.
+    """
+    if wanted == "cpu":
+        return "cpu"
+    found = driver()
+    if wanted == "auto":
+        return "cuda:0" if found.gpus else "cpu"
+    kind, _, number = wanted.partition(":")
+    if kind != "cuda" or not (number or "0").isdecimal():
+        raise DeviceError(f"no device is called {wanted!r}", where="device", hint="auto, cpu, cuda or cuda:N")
+    if not found.gpus:
+        reason = found.reason or "this machine has no NVIDIA GPU"
+        raise DeviceError(f"{wanted} was asked for, but {reason}", where="device", hint="use `device: cpu` or `auto`")
+    index = int(number or 0)
+    if index >= len(found.gpus):
+        have = f"{len(found.gpus)} GPU{'s' * (len(found.gpus) > 1)}"
+        raise DeviceError(f"{wanted} was asked for, but there is only {have}", where="device", hint="count from cuda:0")
+    return f"cuda:{index}"
+
+
+def open_lane(device: str) -> Lane:
+    """A lane of ordered work on `cpu` or `cuda:N`. Raises DeviceError where torch cannot use that GPU."""
+    if device == "cpu":
+        from gpupipe.device.cpu import CpuLane  # noqa: PLC0415
+
+        return CpuLane()
+    from gpupipe.device.cuda import CudaLane  # noqa: PLC0415  imports torch
+
+    return CudaLane(device)

@@ -1,0 +1,168 @@
+"""What the video engines of a GPU can do, as the driver tells it; asked once a process, and never an exception."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from gpupipe.codecs import pynv
+from gpupipe.device.driver import driver
+
+NVDEC_CODECS = {
+    "h264": "H264", "hevc": "HEVC", "av1": "AV1", "vp9": "VP9", "vp8": "VP8",
+    "mpeg2video": "MPEG2", "mpeg1video": "MPEG1", "mpeg4": "MPEG4", "vc1": "VC1", "mjpeg": "JPEG",
+}  # fmt: skip
+"""libav's codec name -> PyNvVideoCodec's cudaVideoCodec."""
+CHROMA = {"4:0:0": "Monochrome", "4:2:0": "420", "4:2:2": "422", "4:4:4": "444"}
+_EIGHT_BIT_420 = {"vp8", "mpeg2video", "mpeg1video", "mpeg4", "vc1", "mjpeg"}
+NVENC_CODECS = ("h264", "hevc", "av1")
+NO_NVENC = "this GPU has no NVENC"
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderRow:
+    """One codec, chroma format and depth. Sizes are of coded pictures."""
+
+    codec: str
+    chroma: str
+    depth: int
+    supported: bool
+    min_width: int = 0
+    min_height: int = 0
+    max_width: int = 0
+    max_height: int = 0
+    max_macroblocks: int = 0
+    engines: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderTable:
+    """NVDEC of one GPU; `reason` says why there are no rows."""
+
+    gpu: int
+    engines: int
+    rows: tuple[DecoderRow, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderRow:
+    """NVENC for one codec."""
+
+    codec: str
+    supported: bool
+    reason: str | None = None
+    min_width: int = 0
+    min_height: int = 0
+    max_width: int = 0
+    max_height: int = 0
+    ten_bit: bool = False
+    yuv444: bool = False
+    max_b_frames: int = 0
+    engines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderTable:
+    """NVENC of one GPU; `reason` says why there is none."""
+
+    gpu: int
+    rows: tuple[EncoderRow, ...] = ()
+    reason: str | None = None
+
+
+def unusable(gpu: int) -> str | None:
+    """Why no video engine of that GPU can be used from here; None where it can."""
+    found = driver()
+    if gpu >= len(found.gpus):
+        return found.reason or f"there is no cuda:{gpu}"
+    return pynv.missing()
+
+
+def first_line(error: Exception) -> str:
+    """The first line of a library's message that says something; its messages run over many."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+@lru_cache(maxsize=256)
+def decoder_row(codec: str, chroma: str, depth: int, gpu: int = 0) -> DecoderRow:
+    """What NVDEC can do with one kind of stream. `chroma` is such as `4:2:0`."""
+    reason = unusable(gpu)
+    if reason is None and codec not in NVDEC_CODECS:
+        reason = f"NVDEC does not decode {codec}"
+    if reason is not None:
+        return DecoderRow(codec, chroma, depth, supported=False, reason=reason)
+    library = pynv.load()
+    try:
+        caps: dict[str, int] = library.GetDecoderCaps(
+            gpu,
+            getattr(library.cudaVideoCodec, NVDEC_CODECS[codec]),
+            getattr(library.cudaVideoChromaFormat, CHROMA[chroma]),
+            depth,
+        )
+    except Exception as error:  # noqa: BLE001  its exceptions share no base
+        return DecoderRow(codec, chroma, depth, supported=False, reason=first_line(error))
+    return DecoderRow(
+        codec, chroma, depth, supported=bool(caps["supported"]),
+        min_width=caps["width_min"], min_height=caps["height_min"], max_width=caps["width_max"],
+        max_height=caps["height_max"], max_macroblocks=caps["mb_num_max"], engines=caps["num_decoder_engines"],
+        reason=None if caps["supported"] else f"this GPU's NVDEC does not decode {codec} {chroma} {depth}-bit",
+    )  # fmt: skip
+
+
+def nvdec_table(gpu: int = 0) -> DecoderTable:
+    """All that NVDEC of a GPU can and cannot decode."""
+    reason = unusable(gpu)
+    if reason is not None:
+        return DecoderTable(gpu, 0, reason=reason)
+    rows = []
+    for codec in NVDEC_CODECS:
+        for chroma in ("4:2:0",) if codec in _EIGHT_BIT_420 else CHROMA:
+            rows += [decoder_row(codec, chroma, d, gpu) for d in ((8,) if codec in _EIGHT_BIT_420 else (8, 10, 12))]
+    return DecoderTable(gpu, max(row.engines for row in rows), tuple(rows))
+
+
+def encoder_row_from(caps: dict[str, int], codec: str) -> EncoderRow:
+    """Reads PyNvVideoCodec's dictionary of encoder capabilities."""
+    return EncoderRow(
+        codec, supported=True,
+        min_width=caps.get("width_min", 0), min_height=caps.get("height_min", 0),
+        max_width=caps.get("width_max", 0), max_height=caps.get("height_max", 0),
+        ten_bit=bool(caps.get("support_10bit_encode")), yuv444=bool(caps.get("support_yuv444_encode")),
+        max_b_frames=caps.get("num_max_bframes", 0), engines=caps.get("num_encoder_engines", 0),
+    )  # fmt: skip
+
+
+def encoder_reason(error: Exception) -> str:
+    """NVENC's refusal in words: error 2 (NV_ENC_ERR_UNSUPPORTED_DEVICE) is what GPUs without NVENC answer."""
+    return NO_NVENC if "returned error 2" in str(error) else first_line(error)
+
+
+def ask_encoder(library: Any, codec: str, gpu: int) -> EncoderRow:
+    """What NVENC can do for one codec, by any library with PyNvVideoCodec's `GetEncoderCaps`."""
+    try:
+        return encoder_row_from(library.GetEncoderCaps(gpuid=gpu, codec=codec), codec)
+    except Exception as error:  # noqa: BLE001  its exceptions share no base
+        return EncoderRow(codec, supported=False, reason=encoder_reason(error))
+
+
+@lru_cache(maxsize=64)
+def encoder_row(codec: str, gpu: int = 0) -> EncoderRow:
+    """What NVENC can do for h264, hevc or av1."""
+    reason = unusable(gpu)
+    if reason is None and codec not in NVENC_CODECS:
+        reason = f"NVENC does not encode {codec}"
+    return EncoderRow(codec, supported=False, reason=reason) if reason else ask_encoder(pynv.load(), codec, gpu)
+
+
+def nvenc_table(gpu: int = 0) -> EncoderTable:
+    """All that NVENC of a GPU can encode, or why it cannot."""
+    reason = unusable(gpu)
+    if reason is not None:
+        return EncoderTable(gpu, reason=reason)
+    rows = tuple(encoder_row(codec, gpu) for codec in NVENC_CODECS)
+    reasons = {row.reason for row in rows}
+    common = next(iter(reasons)) if len(reasons) == 1 else None
+    return EncoderTable(gpu, rows, common if not any(row.supported for row in rows) else None)

@@ -1,0 +1,76 @@
+"""What a bitstream says of its pictures' size, as far as NVDEC's library does not: changes and offset crops."""
+
+from __future__ import annotations
+
+import re
+
+import av
+import av.bitstream
+import av.error
+import av.logging
+
+from gpupipe.codecs.sei import nal_type
+
+_START = re.compile(b"\x00\x00\x01")
+_SPS = {"h264": 7, "hevc": 33}
+_VCL = {"h264": range(1, 6), "hevc": range(32)}
+_OFFSET = re.compile(r"(?:conf_win|frame_crop)_(?:left|top)_offset\s.*=\s*(\d+)")
+
+
+def _parameter_sets(codec: str, data: bytes) -> bytes:
+    """All SPS NAL units before the first slice."""
+    starts = [m.end() for m in _START.finditer(data)]
+    found = b""
+    for start, following in zip(starts, [*starts[1:], len(data) + 3], strict=True):
+        if start >= len(data) or nal_type(codec, data, start) in _VCL[codec]:
+            break
+        if nal_type(codec, data, start) == _SPS[codec]:
+            found += data[start : following - 3].rstrip(b"\x00")
+    return found
+
+
+def _vp9_size(data: bytes) -> bytes:
+    """Profile, colour and size of a VP9 key frame's uncompressed header (bitstream specification 6.2)."""
+    bits = int.from_bytes(data[:12].ljust(12, b"\x00"), "big")
+
+    def take(at: int, count: int) -> int:
+        return bits >> (96 - at - count) & ((1 << count) - 1)
+
+    profile = take(3, 1) << 1 | take(2, 1)
+    flags = 5 if profile == 3 else 4
+    if take(flags, 2) != 0:  # show_existing_frame, or not a key frame
+        return b""
+    colour = flags + 4 + 24  # after show_frame, error_resilient_mode and the sync code
+    length = (profile >= 2) + 4 + (3 if profile in (1, 3) else 0) + 32
+    return bytes((profile,)) + take(colour, length).to_bytes(8, "big")
+
+
+def signature(codec: str, data: bytes) -> bytes:
+    """Bytes that change where the size or format of the pictures does; empty where a packet says nothing of it."""
+    if codec in _SPS:
+        return _parameter_sets(codec, data)
+    if codec == "mpeg2video":
+        at = data.find(b"\x00\x00\x01\xb3")
+        return data[at + 4 : at + 8] if at >= 0 else b""
+    if codec == "vp8":
+        return data[6:10] if data and not data[0] & 1 else b""
+    return _vp9_size(data) if codec == "vp9" else b""
+
+
+def crop_offset(stream: av.VideoStream) -> bool:
+    """Whether an H.264 or HEVC stream's conformance window begins right of or below the coded picture's corner.
+
+    libav's own parser says so in its log when a `trace_headers` filter is opened; PyAV has no other way to it.
+    """
+    if stream.codec_context.codec.canonical_name not in _SPS or not stream.codec_context.extradata:
+        return False
+    level = av.logging.get_level()
+    try:
+        with av.logging.Capture() as log:
+            av.logging.set_level(av.logging.INFO)
+            av.bitstream.BitStreamFilterContext("trace_headers", stream)
+    except av.error.FFmpegError:
+        return False  # parameter sets that cannot be read: decoding will tell
+    finally:
+        av.logging.set_level(level)
+    return any(int(m.group(1)) for _, _, line in log if (m := _OFFSET.search(line)))

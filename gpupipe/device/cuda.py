@@ -1,0 +1,148 @@
+"""CUDA: a stream of work, pinned rings between host and device, and tensors over memory of other libraries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpupipe.errors import DeviceError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from gpupipe.device.base import Lane
+    from gpupipe.format import FrameFormat
+    from gpupipe.frame import FrameBatch
+
+
+class CudaLane:
+    """One CUDA stream in torch's primary context; meets `base.Lane`.
+
+    Raises DeviceError where torch was built without CUDA or cannot use that GPU.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        try:
+            self._stream: Any = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
+        except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+            reason = str(error).splitlines()[0]
+            raise DeviceError(f"torch cannot use {device}: {reason}", hint="install a CUDA build of torch") from None
+        self.handle = int(self._stream.cuda_stream)
+
+    def active(self) -> AbstractContextManager[object]:
+        """See `base.Lane`."""
+        return torch.cuda.stream(self._stream)
+
+    def record(self) -> torch.cuda.Event:
+        """See `base.Lane`."""
+        event: torch.cuda.Event = self._stream.record_event()
+        return event
+
+    def wait(self, event: object | None) -> None:
+        """See `base.Lane`."""
+        if isinstance(event, torch.cuda.Event):
+            self._stream.wait_event(event)
+
+    def synchronize(self) -> None:
+        """See `base.Lane`. Raises DeviceError where the GPU failed."""
+        try:
+            self._stream.synchronize()
+        except RuntimeError as error:
+            raise DeviceError(f"{self.device} failed: {str(error).splitlines()[0]}") from None
+
+
+def plane_dtype(source: FrameFormat) -> torch.dtype:
+    """The dtype of a format's planes."""
+    if source.pixels.layout == "float":
+        return torch.float16 if source.pixels.depth == 16 else torch.float32
+    return torch.uint8 if source.pixels.depth == 8 else torch.uint16
+
+
+def _empty_planes(source: FrameFormat, rows: int, *, pinned: bool) -> tuple[torch.Tensor, ...]:
+    shapes = source.pixels.plane_shapes(source.width, source.height)
+    dtype = plane_dtype(source)
+    return tuple(torch.empty((rows, *shape), dtype=dtype, pin_memory=pinned) for shape in shapes)
+
+
+@dataclass(slots=True)
+class _Slot:
+    planes: tuple[torch.Tensor, ...]
+    busy: Any = None
+    """Event after which its last copy is done."""
+
+
+class PinnedRing:
+    """Pinned host memory for a few batches of one format, for copies that run beside other work.
+
+    Args:
+        source: format of the batches; its `device` does not matter.
+        lane: where the copies run.
+        slots: batches in flight.
+        rows: pictures a batch.
+    """
+
+    def __init__(self, source: FrameFormat, lane: Lane, slots: int = 3, rows: int = 1) -> None:
+        self._lane, self._next = lane, 0
+        self._slots = [_Slot(_empty_planes(source, rows, pinned=lane.device != "cpu")) for _ in range(slots)]
+
+    def _take(self) -> _Slot:
+        slot = self._slots[self._next]
+        self._next = (self._next + 1) % len(self._slots)
+        if slot.busy is not None:
+            slot.busy.synchronize()
+        return slot
+
+    def download(self, batch: FrameBatch) -> FrameBatch:
+        """Copies a device batch to the host without waiting.
+
+        The planes of the result hold the pictures once `ready` has passed, until `slots` further calls.
+        """
+        slot = self._take()
+        self._lane.wait(batch.ready)
+        planes = tuple(to[: batch.valid] for to in slot.planes)
+        with self._lane.active():
+            for to, plane in zip(planes, batch.planes, strict=True):
+                to.copy_(plane[: batch.valid], non_blocking=True)
+        slot.busy = self._lane.record()
+        return batch.with_(format=batch.format.with_(device="cpu"), planes=planes, native=None, ready=slot.busy)
+
+    def upload(self, batch: FrameBatch) -> FrameBatch:
+        """Copies host planes to new tensors on the lane's device; the host planes are free on return."""
+        slot = self._take()
+        staged = tuple(to[: batch.valid] for to in slot.planes)
+        for to, plane in zip(staged, batch.planes, strict=True):
+            to.copy_(plane[: batch.valid])
+        with self._lane.active():
+            planes = tuple(plane.to(self._lane.device, non_blocking=True) for plane in staged)
+        slot.busy = self._lane.record()
+        format_ = batch.format.with_(device=self._lane.device)
+        return batch.with_(format=format_, planes=planes, native=None, ready=slot.busy)
+
+
+class _Memory:
+    """Describes device memory of another library to torch (the CUDA array interface, version 3)."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], typestr: str) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": shape, "typestr": typestr, "data": (address, False), "version": 3, "strides": None,
+        }  # fmt: skip
+
+
+def tensor_at(address: int, shape: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """A tensor over packed device memory that someone else owns; it does not keep that memory alive."""
+    typestr = "|u1" if dtype == torch.uint8 else "<u2"
+    return torch.as_tensor(_Memory(address, shape, typestr), device=device)
+
+
+def copy_of(batch: FrameBatch, lane: Lane) -> FrameBatch:
+    """The same pictures in memory of their own, copied on the lane without waiting.
+
+    For whoever keeps a decoder's surface beyond the next `decode`.
+    """
+    lane.wait(batch.ready)
+    with lane.active():
+        planes = tuple(plane.clone() for plane in batch.planes)
+    return batch.with_(planes=planes, ready=lane.record())

@@ -1,0 +1,76 @@
+"""What the NVIDIA driver says of itself and its GPUs, asked directly: no torch, no package, a few milliseconds."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import lru_cache
+
+_NAME_BYTES = 96
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CUdevice_attribute
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU that CUDA may use (CUDA_VISIBLE_DEVICES counts)."""
+
+    index: int
+    name: str
+    memory_bytes: int
+    compute_capability: str
+    """Such as `9.0`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The driver of this machine; `reason` says why there are no GPUs."""
+
+    version: str | None
+    """Such as `580.159.04`, from NVML."""
+    cuda: str | None
+    """Newest CUDA version it runs, such as `13.0`."""
+    gpus: tuple[Gpu, ...] = ()
+    reason: str | None = None
+
+
+def _nvml_version() -> str | None:
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    if nvml.nvmlInit_v2() != 0:
+        return None
+    text = ctypes.create_string_buffer(_NAME_BYTES)
+    failed = nvml.nvmlSystemGetDriverVersion(text, _NAME_BYTES)
+    nvml.nvmlShutdown()
+    return None if failed else text.value.decode()
+
+
+def _gpu(cuda: ctypes.CDLL, index: int) -> Gpu:
+    device, name, memory = ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES), ctypes.c_size_t()
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    cuda.cuDeviceGet(ctypes.byref(device), index)
+    cuda.cuDeviceGetName(name, _NAME_BYTES, device)
+    cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+    cuda.cuDeviceGetAttribute(ctypes.byref(major), _CAPABILITY_MAJOR, device)
+    cuda.cuDeviceGetAttribute(ctypes.byref(minor), _CAPABILITY_MINOR, device)
+    return Gpu(index, name.value.decode(), memory.value, f"{major.value}.{minor.value}")
+
+
+@lru_cache(maxsize=1)
+def driver() -> Driver:
+    """Asks once a process; never raises."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Driver(None, None, reason="no NVIDIA driver: libcuda.so.1 is not installed")
+    version = _nvml_version()
+    status = cuda.cuInit(0)
+    if status != 0:
+        return Driver(version, None, reason=f"the NVIDIA driver does not start (cuInit returned {status})")
+    number, count = ctypes.c_int(), ctypes.c_int()
+    cuda.cuDriverGetVersion(ctypes.byref(number))
+    cuda.cuDeviceGetCount(ctypes.byref(count))
+    gpus = tuple(_gpu(cuda, i) for i in range(count.value))
+    reason = None if gpus else "the NVIDIA driver shows no GPU"
+    return Driver(version, f"{number.value // 1000}.{number.value % 1000 // 10}", gpus, reason)
