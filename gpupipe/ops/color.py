@@ -11,6 +11,7 @@ within 1 code value in 8 and 10 bit and within 2 in 12 bit.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -19,7 +20,7 @@ from gpupipe.color import LUMA_COEFFICIENTS, Matrix, Range
 from gpupipe.errors import PlanError
 from gpupipe.ops.chroma import ChromaFilter
 from gpupipe.ops.lattice import plane_lattices
-from gpupipe.ops.levels import Reader, Writer, finish, split
+from gpupipe.ops.levels import Reader, Writer, finish, split, storage_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +52,8 @@ class Converter:
     kind: Kind
     """`identity` returns its very argument; `rearrange` moves bits and samples, exactly; `levels` changes depth, range
     or chroma sampling, without R'G'B'; `matrix` goes through R'G'B'."""
+    kernel: Literal["torch", "triton"]
+    """What computes it."""
 
     def __init__(self, source: FrameFormat, target: FrameFormat, *, dither: bool = True) -> None:
         size = (source.width, source.height)
@@ -64,7 +67,7 @@ class Converter:
         self._across = ChromaFilter(chroma_in, chroma_out, interlaced=source.interlaced)
         self._up = ChromaFilter(chroma_in, luma, interlaced=source.interlaced)
         self._down = ChromaFilter(luma, chroma_out, interlaced=source.interlaced)
-        self.kind = self._decide()
+        self.kind, self.kernel = self._decide(), "torch"
         self._run = self._build()
 
     def __call__(self, planes: Planes) -> Planes:
@@ -91,6 +94,10 @@ class Converter:
         if self.kind == "matrix":
             self._kr_in, self._kb_in = self._coefficients(a.family, self._in.matrix)
             self._kr_out, self._kb_out = self._coefficients(b.family, self._out.matrix)
+            fused = self._fused()
+            if fused is not None:
+                self.kernel = "triton"
+                return fused
         count = 1 if self.kind == "levels" and "gray" in (a.family, b.family) else 3
         size = (self.target.width, self.target.height)
         self._read = Reader(a, self._in.range or Range.FULL, count, self.source.device)
@@ -108,6 +115,22 @@ class Converter:
                 hint=f"matrices that can be converted: {known}",
             )
         return LUMA_COEFFICIENTS[matrix]
+
+    def _fused(self) -> Callable[[Planes], Planes] | None:
+        """The Triton kernel for this pair, where there is one and it can run."""
+        a, b = self.source.pixels, self.target.pixels
+        if not self.source.device.startswith("cuda") or find_spec("triton") is None:
+            return None
+        if a.family == "yuv" and b.layout == "float" and not self._up.by_field:
+            from gpupipe.ops.color_triton import ToRgb  # noqa: PLC0415  (there is no triton on a CPU-only machine)
+
+            return ToRgb(self.source, self._in.range or Range.LIMITED, (self._kr_in, self._kb_in), storage_dtype(b))
+        if a.layout == "float" and b.family == "yuv" and not self._down.by_field:
+            from gpupipe.ops.color_triton import ToYuv  # noqa: PLC0415
+
+            matrix = (self._kr_out, self._kb_out)
+            return ToYuv(self.target, self._out.range or Range.LIMITED, matrix, dithered=self._dithered)
+        return None
 
     def _rearrange(self, planes: Planes) -> Planes:
         """Moves samples between planes and bits within their words; every code stays what it is."""
