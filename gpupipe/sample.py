@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from fractions import Fraction
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import av
 import numpy as np
@@ -14,9 +11,13 @@ from av.codec.context import Flags
 from numpy.typing import NDArray
 
 from gpupipe.errors import MediaError
+from gpupipe.media.output import OutputFile, describe_os_error, libav_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from av.container import OutputContainer
 
 Plane = NDArray[np.uint8]
 
@@ -25,20 +26,23 @@ SAMPLE_RATE = 48_000
 DIGITS = 6
 _FORMATS = {".mov": "mov", ".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska"}
 _THREADS = 2  # x264's result depends on the number of threads, so it must not depend on the machine
+_X264 = {"preset": "veryfast", "crf": "18", "x264-params": "mbtree=0"}
+"""x264's macroblock tree gives one of several results for the same pictures, by what memory held before."""
 
-GLYPHS = {  # 5 columns by 7 rows, a row is five bits
-    0: (14, 17, 19, 21, 25, 17, 14),
-    1: (4, 12, 4, 4, 4, 4, 14),
-    2: (14, 17, 1, 2, 4, 8, 31),
-    3: (31, 2, 4, 2, 1, 17, 14),
-    4: (2, 6, 10, 18, 31, 2, 2),
-    5: (31, 16, 30, 1, 1, 17, 14),
-    6: (6, 8, 16, 30, 17, 17, 14),
-    7: (31, 1, 2, 4, 8, 8, 8),
-    8: (14, 17, 17, 14, 17, 17, 14),
-    9: (14, 17, 17, 15, 1, 2, 12),
-}
-_BITS = np.array([[[row >> (4 - x) & 1 for x in range(5)] for row in GLYPHS[d]] for d in range(10)], bool)
+_GLYPHS = (  # of 0 to 9: 7 rows of five bits
+    (14, 17, 19, 21, 25, 17, 14),
+    (4, 12, 4, 4, 4, 4, 14),
+    (14, 17, 1, 2, 4, 8, 31),
+    (31, 2, 4, 2, 1, 17, 14),
+    (2, 6, 10, 18, 31, 2, 2),
+    (31, 16, 30, 1, 1, 17, 14),
+    (6, 8, 16, 30, 17, 17, 14),
+    (31, 1, 2, 4, 8, 8, 8),
+    (14, 17, 17, 14, 17, 17, 14),
+    (14, 17, 17, 15, 1, 2, 12),
+)
+_BITS = np.array([[[row >> (4 - x) & 1 for x in range(5)] for row in glyph] for glyph in _GLYPHS], bool)
+"""(10, 7, 5): the dots of each digit."""
 
 
 def make_sample(
@@ -60,42 +64,17 @@ def make_sample(
         raise MediaError(f"a size of {width}x{height} cannot be made", hint="even numbers, 96x64 to 8192x8192")
     if not 1 <= rate <= 240:
         raise MediaError(f"a rate of {rate} frames a second cannot be made", hint="1 to 240")
-    if out.exists() and not overwrite:
-        raise MediaError("exists already", where=str(out), hint="replace it with --overwrite")
-    try:
-        _write_whole(out, int(seconds * rate), size, rate)
-    except (OSError, av.FFmpegError) as error:
-        raise MediaError(f"cannot be written: {error.strerror or error}", where=str(out)) from None
+    with OutputFile(out, overwrite=overwrite) as target:
+        try:
+            _encode(target.path, _FORMATS[out.suffix.lower()], int(seconds * rate), size, rate)
+        except (OSError, av.FFmpegError) as error:
+            raise describe_os_error(error, out) from None
+        target.commit()
 
 
-def _write_whole(out: Path, frames: int, size: tuple[int, int], rate: Fraction) -> None:
-    """Writes beside `out` and renames at the end; leaves nothing behind where that fails."""
-    handle, name = tempfile.mkstemp(prefix=".gpupipe-sample-", suffix=".part", dir=out.parent)
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _encode(file, _FORMATS[out.suffix.lower()], frames, size, rate)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.fchmod(file.fileno(), 0o666 & ~mask)
-        part.replace(out)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-def _encode(file: BinaryIO, container: str, frames: int, size: tuple[int, int], rate: Fraction) -> None:
-    with av.open(file, "w", format=container, options={"fflags": "+bitexact"}) as muxer:
-        video = muxer.add_stream("libx264", rate=rate, options={"preset": "veryfast", "crf": "18"})
-        video.width, video.height, video.pix_fmt = *size, "yuv420p"
-        context = video.codec_context
-        context.time_base = 1 / rate
-        context.gop_size = round(2 * rate)
-        context.thread_count = _THREADS
-        context.colorspace = context.color_primaries = context.color_trc = 1  # BT.709 in H.273
-        context.color_range = 1  # limited
-        context.flags |= Flags.bitexact
-        video.metadata["timecode"] = TIMECODE
+def _encode(path: Path, container: str, frames: int, size: tuple[int, int], rate: Fraction) -> None:
+    with av.open(libav_url(path), "w", format=container, options={"fflags": "+bitexact"}) as muxer:
+        video = _video_stream(muxer, size, rate)
         audio = muxer.add_stream("aac", rate=SAMPLE_RATE, layout="stereo")
         audio.codec_context.flags |= Flags.bitexact
         sound = _sound(round(frames / rate * SAMPLE_RATE))
@@ -105,13 +84,27 @@ def _encode(file: BinaryIO, container: str, frames: int, size: tuple[int, int], 
             frame.colorspace, frame.color_range = 1, 1
             muxer.mux(video.encode(frame))
             begin, end = (round(n / rate * SAMPLE_RATE) for n in (number, number + 1))
-            block = av.AudioFrame.from_ndarray(
-                np.ascontiguousarray(sound[:, begin:end]), format="fltp", layout="stereo"
-            )
+            samples = np.ascontiguousarray(sound[:, begin:end])
+            block = av.AudioFrame.from_ndarray(samples, format="fltp", layout="stereo")
             block.sample_rate, block.pts, block.time_base = SAMPLE_RATE, begin, Fraction(1, SAMPLE_RATE)
             muxer.mux(audio.encode(block))
         muxer.mux(video.encode(None))
         muxer.mux(audio.encode(None))
+
+
+def _video_stream(muxer: OutputContainer, size: tuple[int, int], rate: Fraction) -> av.VideoStream:
+    video = muxer.add_stream("libx264", rate=rate, options=_X264)
+    assert isinstance(video, av.VideoStream)
+    video.width, video.height, video.pix_fmt = *size, "yuv420p"
+    context = video.codec_context
+    context.time_base = 1 / rate
+    context.gop_size = round(2 * rate)
+    context.thread_count = _THREADS
+    context.colorspace = context.color_primaries = context.color_trc = 1  # BT.709 in H.273
+    context.color_range = 1  # limited
+    context.flags |= Flags.bitexact
+    video.metadata["timecode"] = TIMECODE
+    return video
 
 
 def pictures(frames: int, size: tuple[int, int]) -> Iterator[Plane]:
