@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
-from gpupipe.format import FrameFormat
-from gpupipe.frame import FrameBatch
-
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from fractions import Fraction
+    from typing import Any, TypeAlias
+
     import av
+
+    from gpupipe.format import FrameFormat
+    from gpupipe.frame import FrameBatch
+
+    Packet: TypeAlias = av.Packet[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Decoder(Protocol):
     format: FrameFormat
     """Of every batch it yields, until the stream changes it."""
 
-    def decode(self, packet: av.Packet | None) -> Iterator[FrameBatch]:
+    def decode(self, packet: Packet | None) -> Iterator[FrameBatch]:
         """Feeds one packet (None: the end) and yields what is ready.
 
         A damaged packet is reported to the journal and skipped. A CUDA decoder's planes belong to the library and hold
@@ -64,15 +68,15 @@ class Encoder(Protocol):
 
     settings: EncoderSettings
 
-    def encode(self, batch: FrameBatch) -> list[av.Packet]:
+    def encode(self, batch: FrameBatch) -> list[Packet]:
         """Encodes the valid pictures of a batch; returns what is ready."""
         ...
 
-    def finish(self) -> list[av.Packet]:
+    def finish(self) -> list[Packet]:
         """Drains the encoder: every picture that went in has come out after this."""
         ...
 
-    def template(self, first: Sequence[av.Packet]) -> av.VideoStream:
+    def template(self, first: Sequence[Packet]) -> av.VideoStream:
         """A stream that describes the bitstream, for `add_stream_from_template(..., opaque=True)`.
 
         `first` are the first packets it made. The caller keeps the encoder alive while it uses the stream.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from fractions import Fraction
 
-    from gpupipe.codecs.base import EncoderSettings
+    from gpupipe.codecs.base import EncoderSettings, Packet
     from gpupipe.journal import Journal
 
 AV_FIELD_ORDER = {"unknown": 0, "progressive": 1, "tt": 2, "bb": 3, "tb": 4, "bt": 5}
@@ -40,21 +40,25 @@ class LibavDecoder:
         self._context = stream.codec_context
         self._context.thread_type = "AUTO"
 
-    def decode(self, packet: av.Packet | None) -> Iterator[FrameBatch]:
+    def decode(self, packet: Packet | None) -> Iterator[FrameBatch]:
         """See `base.Decoder`. A packet that cannot be decoded is counted with its pts and skipped."""
         try:
             frames = self._context.decode(packet)
-        except (av.error.FFmpegError, EOFError) as error:
-            if isinstance(error, av.error.EOFError):
-                return
+        except av.error.EOFError:
+            return
+        except av.error.FFmpegError as error:
             if isinstance(error, av.error.MemoryError):
-                raise MediaError("out of memory while decoding", hint="use a smaller picture or fewer threads") from None
+                raise MediaError(
+                    "out of memory while decoding", hint="use a smaller picture or fewer threads"
+                ) from None
             place = "at the end" if packet is None else f"pts {packet.pts}"
             self._journal.warn("decode-error", f"damaged video skipped: {error.strerror}", place=place)
             return
         for frame in frames:
             if frame.is_corrupt:
-                self._journal.warn("corrupt-frame", "damaged picture kept, parts of it may be wrong", place=f"pts {frame.pts}")
+                self._journal.warn(
+                    "corrupt-frame", "damaged picture kept, parts of it may be wrong", place=f"pts {frame.pts}"
+                )
             yield self._batch(frame)
 
     def _batch(self, frame: av.VideoFrame) -> FrameBatch:
@@ -117,14 +121,15 @@ class LibavEncoder:
             self._scratch.start_encoding()
         except (av.error.FFmpegError, ValueError) as error:
             raise PlanError(
-                f"{s.encoder} cannot be opened for {source}: {error}", where="output.video",
+                f"{s.encoder} cannot be opened for {source}: {error}",
+                where="output.video",
                 hint="check preset, profile and options",
             ) from None
         return stream
 
-    def encode(self, batch: FrameBatch) -> list[av.Packet]:
+    def encode(self, batch: FrameBatch) -> list[Packet]:
         """See `base.Encoder`."""
-        packets: list[av.Packet] = []
+        packets: list[Packet] = []
         for row, pts in enumerate(batch.pts):
             frame = self._frame(batch, row)
             frame.pts, frame.time_base = pts, self.settings.time_base
@@ -150,7 +155,7 @@ class LibavEncoder:
         if self._fields is None:
             graph = av.filter.Graph()
             source = graph.add_buffer(
-                width=frame.width, height=frame.height, format=frame.format.name, time_base=self.settings.time_base
+                width=frame.width, height=frame.height, format=frame.format, time_base=self.settings.time_base
             )
             graph.link_nodes(
                 source, graph.add("setfield", "tff" if order in ("tt", "bt") else "bff"), graph.add("buffersink")
@@ -161,17 +166,17 @@ class LibavEncoder:
         assert isinstance(marked, av.VideoFrame)
         return marked
 
-    def _timed(self, packets: list[av.Packet]) -> list[av.Packet]:
+    def _timed(self, packets: list[Packet]) -> list[Packet]:
         for packet in packets:
             if packet.pts is not None:
                 packet.duration = self._durations.pop(packet.pts, packet.duration or 0)
         return packets
 
-    def finish(self) -> list[av.Packet]:
+    def finish(self) -> list[Packet]:
         """See `base.Encoder`."""
         return self._timed(self._context.encode(None))
 
-    def template(self, first: Sequence[av.Packet]) -> av.VideoStream:  # noqa: ARG002  other encoders need the packets
+    def template(self, first: Sequence[Packet]) -> av.VideoStream:  # noqa: ARG002  other encoders need the packets
         """See `base.Encoder`; libav's headers are known once it is open."""
         return self._stream
 
@@ -181,7 +186,7 @@ class LibavEncoder:
 
 
 def encoder_name(encoder: str, source: FrameFormat) -> str:
-    """libav's name of the format to open an encoder with: yuvj where full range has a name of its own there."""
+    """Libav's name of the format to open an encoder with: yuvj where full range has a name of its own there."""
     name = source.pixels.name
     known = {f.name for f in av.Codec(encoder, "w").video_formats or ()}
     full = name.replace("yuv", "yuvj") if source.pixels.depth == 8 and source.pixels.family == "yuv" else name

@@ -21,7 +21,8 @@ CRF = {"libx264": 18.0, "libx264rgb": 18.0, "libx265": 20.0, "libsvtav1": 25.0, 
 QSCALE = {"mjpeg": 3.0, "mpeg2video": 3.0, "mpeg4": 3.0, "prores_ks": None, "libvpx": None}
 """Encoders with a quantiser scale, and its default; None leaves the encoder's own rate control."""
 SVT_PRESETS = {
-    "ultrafast": 12, "superfast": 11, "veryfast": 10, "faster": 9, "fast": 8, "medium": 7, "slow": 5, "slower": 4, "veryslow": 3,
+    "ultrafast": 12, "superfast": 11, "veryfast": 10, "faster": 9, "fast": 8, "medium": 7, "slow": 5, "slower": 4,
+    "veryslow": 3,
 }  # fmt: skip
 
 
@@ -56,6 +57,8 @@ def rate_control(context: av.VideoCodecContext, settings: EncoderSettings) -> No
         context.bit_rate = 0
     else:
         scale = QSCALE.get(settings.encoder) if settings.quality is None else settings.quality
+        if settings.codec == "mjpeg" and settings.quality is not None:
+            scale = jpeg_scale(settings.quality)
         if scale is not None:
             context.flags |= FLAG_QSCALE
             context.global_quality = round(scale * QP_TO_LAMBDA)
@@ -75,6 +78,17 @@ def rate_control(context: av.VideoCodecContext, settings: EncoderSettings) -> No
         if text:
             options[key] = ":".join(filter(None, (text, options.get(key, ""))))
     context.options = options
+
+
+def jpeg_scale(quality: float) -> float:
+    """JPEG quality 1..100, the scale of nvJPEG and of everyone else, as libav's quantiser scale 1..31.
+
+    The IJG's rule gives the percentage by which the tables of ISO 10918-1 annex K are scaled; libav's scale is eighths.
+    """
+    if not 1 <= quality <= 100:
+        raise PlanError(f"JPEG quality lies between 1 and 100, not {quality:g}", where="output.video.quality")
+    percent = 200 - 2 * quality if quality >= 50 else 5000 / quality
+    return min(31.0, max(1.0, percent / 100 * 8))
 
 
 def _library_parameters(settings: EncoderSettings) -> tuple[str, str]:

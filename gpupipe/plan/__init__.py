@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from gpupipe import __version__
 from gpupipe.codecs.base import EncoderSettings
+from gpupipe.device import pick_device
 from gpupipe.errors import PlanError
 from gpupipe.media import carry, timecode, timeline
 from gpupipe.plan.chain import ChainBuilder, entries
-from gpupipe.plan.device import choose_decoder, resolve_device
+from gpupipe.plan.device import choose_decoder
 from gpupipe.plan.encoder import ANY_SIZE, FIELD_ENCODERS, Choice, choose_encoder, encoder_format
 from gpupipe.plan.model import Notice, Plan, Step
 
 if TYPE_CHECKING:
+    from fractions import Fraction
     from pathlib import Path
 
     from gpupipe.config import Config
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["Notice", "Plan", "Step", "make_plan"]
 
 
-def make_plan(config: Config, info: SourceInfo, output: Path, *, device: str | None = None, strict: bool = False) -> Plan:
+def make_plan(
+    config: Config, info: SourceInfo, output: Path, *, device: str | None = None, strict: bool = False
+) -> Plan:
     """Decides everything about one run.
 
     Args:
@@ -40,7 +43,7 @@ def make_plan(config: Config, info: SourceInfo, output: Path, *, device: str | N
         DeviceError: a GPU was asked for by name and is not there.
     """
     video = info.video
-    place = resolve_device(device or config.device)
+    place = pick_device(device or config.device)
     container = carry.container_of(output)
     decoder, why, picture = choose_decoder(info, place)
     choice = choose_encoder(config.output.video, picture, place)
@@ -85,7 +88,9 @@ def _stages(
     """Adds the stages; returns the rate of an fps stage and the display matrix that is still to be carried."""
     matrix = info.video.display_matrix
     listed = [name for name, *_ in entries(config.stages)]
-    needs_device = any(name != "fps" for name in listed) or choice.on_device or (matrix is not None and "orient" not in listed)
+    needs_device = (
+        any(name != "fps" for name in listed) or choice.on_device or (matrix is not None and "orient" not in listed)
+    )
     if device != "cpu" and builder.format.device == "cpu" and needs_device:
         builder.upload(device)
     retime: Fraction | None = None
@@ -109,9 +114,10 @@ def _stages(
 
 def _orient(builder: ChainBuilder, matrix: tuple[int, ...], where: str) -> tuple[int, ...] | None:
     """Turns the pixels as the display matrix says; a matrix that is no turn or flip is carried instead."""
-    from gpupipe.stages.orient import STAGE as ORIENT  # noqa: PLC0415  imports torch
+    from gpupipe.stages.orient import STAGE as ORIENT  # noqa: PLC0415
+    from gpupipe.stages.orient import OrientSettings  # noqa: PLC0415
 
-    settings = ORIENT.Settings.model_validate({"matrix": matrix})
+    settings = OrientSettings(matrix=matrix)
     stage = ORIENT(settings)
     if stage.geometry is None:
         builder.notes.append("the display matrix is no turn by 90 degrees or flip: it is carried, not applied")
@@ -134,7 +140,9 @@ def _finish_chain(config: Config, info: SourceInfo, builder: ChainBuilder, choic
     builder.convert(target, f"{choice.encoder} takes {target.pixels.name}")
     depth = source.pixels.depth if before.pixels.layout == "float" else before.pixels.depth
     if target.pixels.depth < depth:
-        warnings.append(Notice("depth-reduced", f"{choice.encoder} takes {target.pixels.depth} bit: {depth} bit is dithered"))
+        warnings.append(
+            Notice("depth-reduced", f"{choice.encoder} takes {target.pixels.depth} bit: {depth} bit is dithered")
+        )
     chroma = source.pixels.chroma_shift if before.pixels.family == "rgb" else before.pixels.chroma_shift
     if target.pixels.chroma_shift > chroma:
         warnings.append(Notice("chroma-reduced", f"{choice.encoder} takes {target.pixels.name}: chroma is halved"))
@@ -143,7 +151,11 @@ def _finish_chain(config: Config, info: SourceInfo, builder: ChainBuilder, choic
     if builder.format.device != "cpu" and not choice.on_device:
         builder.download(choice.encoder)
     if info.video.hdr.dynamic:
-        warnings.append(Notice("dynamic-hdr-dropped", "HDR10+ or Dolby Vision metadata of the pictures is not carried; static HDR10 is"))
+        warnings.append(
+            Notice(
+                "dynamic-hdr-dropped", "HDR10+ or Dolby Vision metadata of the pictures is not carried; static HDR10 is"
+            )
+        )
     return warnings
 
 
@@ -183,14 +195,20 @@ def _refuse(plan: Plan, config: Config, *, strict: bool) -> None:
     copies = [s for s in plan.steps if s.kind in ("upload", "download")]
     if config.memory == "device_only":
         if plan.device == "cpu":
-            raise PlanError("device_only needs a GPU", where="memory", hint="see `gpupipe doctor`, or use `memory: auto`")
+            raise PlanError(
+                "device_only needs a GPU", where="memory", hint="see `gpupipe doctor`, or use `memory: auto`"
+            )
         if copies or plan.encoder.encoder not in ("nvenc", "nvjpeg"):
             step = copies[0].reason if copies else f"{plan.encoder.encoder} runs on the CPU"
             raise PlanError(
-                f"pixels would pass through host memory: {step}", where="memory", hint="use nvenc or nvjpeg, or `memory: auto`"
+                f"pixels would pass through host memory: {step}",
+                where="memory",
+                hint="use nvenc or nvjpeg, or `memory: auto`",
             )
     if strict and plan.warnings:
-        raise PlanError("; ".join(n.message for n in plan.warnings), where="--strict", hint="drop --strict to accept it")
+        raise PlanError(
+            "; ".join(n.message for n in plan.warnings), where="--strict", hint="drop --strict to accept it"
+        )
 
 
 def with_output(plan: Plan, output: Path) -> Plan:

@@ -39,7 +39,11 @@ class ChainBuilder:
     def convert(self, target: FrameFormat, reason: str) -> None:
         """Another pixel format or colour description of the same picture; nothing where they agree."""
         have = self.format
-        same = (have.pixels, have.color.matrix, have.color.range) == (target.pixels, target.color.matrix, target.color.range)
+        same = (have.pixels, have.color.matrix, have.color.range) == (
+            target.pixels,
+            target.color.matrix,
+            target.color.range,
+        )
         if same and have.color.chroma_location == target.color.chroma_location:
             self.format = target
             return

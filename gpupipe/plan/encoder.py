@@ -20,9 +20,13 @@ DEFAULT_ENCODERS = {
 }  # fmt: skip
 ALIASES = {"h265": "hevc", "x264": "h264", "x265": "hevc", "avc": "h264"}
 DEVICE_ENCODERS = {"nvenc": ("h264", "hevc", "av1"), "nvjpeg": ("mjpeg",)}
-ANY_SIZE = {"ffv1", "prores_ks", "prores_aw", "prores", "mjpeg", "libvpx", "libvpx-vp9", "jpeg2000", "png", "rawvideo", "gif"}
+ANY_SIZE = {
+    "ffv1", "prores_ks", "prores_aw", "prores", "mjpeg", "libvpx", "libvpx-vp9", "jpeg2000", "png", "rawvideo",
+}  # fmt: skip
 """Encoders that take odd sizes with subsampled chroma; all others get even ones."""
-FIELD_ENCODERS = {"libx264", "mpeg2video", "prores_ks", "prores_aw", "dnxhd", "ffv1", "mjpeg", "rawvideo", "huffyuv", "utvideo"}
+FIELD_ENCODERS = {
+    "libx264", "mpeg2video", "prores_ks", "prores_aw", "dnxhd", "ffv1", "mjpeg", "rawvideo", "huffyuv", "utvideo",
+}  # fmt: skip
 """Encoders that keep two fields apart, or code every line by itself."""
 
 
@@ -54,7 +58,9 @@ def choose_encoder(video: VideoOutput, picture: FrameFormat, device: str) -> Cho
     if video.encoder != "auto":
         found = _libav(video.encoder, "output.video.encoder")
         if "codec" in video.model_fields_set and found.canonical_name != codec:
-            raise PlanError(f"{video.encoder} encodes {found.canonical_name}, not {codec}", where="output.video.encoder")
+            raise PlanError(
+                f"{video.encoder} encodes {found.canonical_name}, not {codec}", where="output.video.encoder"
+            )
         return Choice(found.canonical_name, video.encoder, "named in the config", on_device=False)
     reasons = []
     for name, codecs in DEVICE_ENCODERS.items():
@@ -104,7 +110,7 @@ def encoder_pixels(choice: Choice, video: VideoOutput, picture: FrameFormat) -> 
         offered = list(nvjpeg.pixel_formats())
     else:
         names = [f.name for f in av.Codec(choice.encoder, "w").video_formats or ()] or list(PIXEL_FORMATS)
-        offered = [n for n in dict.fromkeys(p.name for n in names if (p := pixel_format(n)) is not None)]
+        offered = list(dict.fromkeys(p.name for p in map(pixel_format, names) if p is not None))
     if video.pixel_format != "auto":
         wanted = pixel_format(video.pixel_format)
         if wanted is None or wanted.name not in offered:
@@ -124,7 +130,9 @@ def _distance(have: PixelFormat, want: PixelFormat, device: str) -> tuple[int, .
     loss_color = int(want.family == "gray" and family != "gray")
     loss_depth = max(0, depth - want.depth)
     loss_chroma = sum(max(0, w - h) for h, w in zip(have.chroma_shift, want.chroma_shift, strict=True))
-    growth = max(0, want.depth - depth) + sum(max(0, h - w) for h, w in zip(have.chroma_shift, want.chroma_shift, strict=True))
+    growth = max(0, want.depth - depth) + sum(
+        max(0, h - w) for h, w in zip(have.chroma_shift, want.chroma_shift, strict=True)
+    )
     other_family = int(want.family != family)
     layout = int(want.layout != have.layout) if device == "cpu" else int(want.layout != "semiplanar")
     return loss_color, loss_depth, loss_chroma, other_family, growth, layout, want.msb_shift

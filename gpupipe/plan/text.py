@@ -17,8 +17,10 @@ def lines(plan: Plan) -> list[str]:
     frames = f", {video.frames} frames" if video.frames else ""
     out = [
         f"input    {info.path}",
-        f"         {' '.join(filter(None, (video.codec, video.profile, video.native_pixels)))} "
-        f"{video.format.width}x{video.format.height}, {_rate(video.rate)} fps{frames}, {_color(video.format.color)}",
+        (
+            f"         {' '.join(filter(None, (video.codec, video.profile, video.native_pixels)))} "
+            f"{video.format.width}x{video.format.height}, {_rate(video.rate)} fps{frames}, {_color(video.format.color)}"
+        ),
     ]
     if plan.start_pts is not None or plan.end_pts is not None:
         out.append(f"range    {_moment(plan.start_pts, video.time_base, 'the start')} up to, not including, "
@@ -27,10 +29,14 @@ def lines(plan: Plan) -> list[str]:
     out.append(f"decode   {plan.decoder} on {where}: {plan.decoder_reason}")
     if plan.retime is not None:
         out.append(f"retime   to {_rate(plan.retime)} fps, repeating and dropping by time")
-    out += [f"  {n}. {_step(step)}" for n, step in enumerate(plan.steps, 1)] or ["         frames go to the encoder as they are"]
+    out += [f"  {n}. {_step(step)}" for n, step in enumerate(plan.steps, 1)] or [
+        "         frames go to the encoder as they are"
+    ]
     encoder = plan.encoder
-    control = f"{encoder.bitrate} b/s" if encoder.bitrate else "quality " + (
-        "default" if encoder.quality is None else f"{encoder.quality:g}"
+    control = (
+        f"{encoder.bitrate} b/s"
+        if encoder.bitrate
+        else "quality " + ("default" if encoder.quality is None else f"{encoder.quality:g}")
     )
     extras = "".join(f", {k}={v}" for k, v in encoder.options.items())
     preset = f", preset {encoder.preset}" if encoder.preset else ""
@@ -38,7 +44,9 @@ def lines(plan: Plan) -> list[str]:
                f"{plan.encoder_reason}")  # fmt: skip
     for track in plan.tracks:
         if track.action != "encode" or track.kind != "video":
-            out.append(f"stream   #{track.index} {track.kind}: {track.action}{' - ' + track.reason if track.reason else ''}")
+            out.append(
+                f"stream   #{track.index} {track.kind}: {track.action}{' - ' + track.reason if track.reason else ''}"
+            )
     if plan.timecode:
         out.append(f"timecode {plan.timecode}")
     out.append(f"output   {plan.output} ({plan.container})")
@@ -49,7 +57,11 @@ def lines(plan: Plan) -> list[str]:
 def _step(step: Step) -> str:
     values = ", ".join(f"{k}={v}" for k, v in step.settings.items() if v is not None)
     head = f"{step.name} {values}".strip() if step.kind == "stage" else f"{step.kind} ({step.name})"
-    size = "" if step.kind in ("upload", "download") else f" -> {step.target.pixels.name} {step.target.width}x{step.target.height}"
+    size = (
+        ""
+        if step.kind in ("upload", "download")
+        else f" -> {step.target.pixels.name} {step.target.width}x{step.target.height}"
+    )
     return f"{head}{size}{': ' + step.reason if step.reason else ''}"
 
 

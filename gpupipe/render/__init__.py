@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from gpupipe.device import open_lane
 from gpupipe.errors import StoppedError
 from gpupipe.media.demux import Demuxer
 from gpupipe.media.mux import Muxer, VideoHeader
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
     from pathlib import Path
 
-    import av
-
-    from gpupipe.codecs.base import Encoder
+    from gpupipe.codecs.base import Encoder, Packet
     from gpupipe.journal import Journal
     from gpupipe.plan import Plan
 
@@ -85,19 +84,22 @@ def render(
     with ExitStack() as stack:
         target = stack.enter_context(OutputFile(plan.output, overwrite=overwrite, inputs=(plan.source.path,)))
         demuxer = stack.enter_context(Demuxer(plan.source, journal, range_start=plan.start_pts))
-        encoder = make_encoder(plan.encoder, plan.device)
+        lane = open_lane(plan.device)
+        encoder = make_encoder(plan.encoder, lane)
         stack.callback(encoder.close)
-        decoder = make_decoder(plan, demuxer, journal)
+        decoder = make_decoder(plan, demuxer, lane, journal)
         stack.callback(decoder.close)
         muxer = Muxer(target.path, plan.container, plan.source, plan.tracks, _header(plan), journal, audio=plan.audio)
         stack.callback(muxer.abort)
-        pictures = Pictures(plan, demuxer, decoder, journal, muxer.write_copied)
+        pictures = Pictures(plan, demuxer, decoder, lane, journal, muxer.write_copied)
         writer = _Writer(encoder, muxer)
         shown = 0
         reported = began
         for batch in pictures:
             if stop.is_set():
-                raise StoppedError("stopped on request", hint="nothing was written under the output's name; run it again")
+                raise StoppedError(
+                    "stopped on request", hint="nothing was written under the output's name; run it again"
+                )
             writer.encode(batch)
             shown += batch.valid
             now = time.monotonic()
@@ -105,8 +107,8 @@ def render(
                 reported = now
                 progress(Progress(shown, _expected(plan), float(batch.pts[-1] * batch.time_base), now - began))
         writer.finish()
-        muxer.close()
         pictures.check(shown)
+        muxer.close()
         size = target.commit()
     elapsed = time.monotonic() - began
     progress(Progress(shown, shown, 0.0, elapsed))
@@ -125,7 +127,7 @@ class _Writer:
     def finish(self) -> None:
         self._write(self._encoder.finish())
 
-    def _write(self, packets: list[av.Packet]) -> None:
+    def _write(self, packets: list[Packet]) -> None:
         if packets and not self._begun:
             self._muxer.add_video(self._encoder.template(packets))
             self._begun = True

@@ -8,16 +8,19 @@ import torch
 
 from gpupipe import stages
 from gpupipe.codecs.native import planes_of
-from gpupipe.errors import DeviceError, GpupipeError, MediaError
+from gpupipe.errors import DeviceError, MediaError
 from gpupipe.ops.color import Converter
 from gpupipe.plan.model import Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpupipe.device.base import Lane
+    from gpupipe.device.cuda import PinnedRing
     from gpupipe.format import FrameFormat
     from gpupipe.frame import FrameBatch
     from gpupipe.journal import Journal
+    from gpupipe.stages.base import Stage
 
 Planes = tuple[torch.Tensor, ...]
 
@@ -33,46 +36,64 @@ class Transform(Protocol):
 class Chain:
     """Runs the steps of a plan on batch after batch.
 
-    Everything a step needs (grids, weights, tables) is made here, before the first frame.
+    Everything a step needs (grids, weights, tables, pinned memory) is made here, before the first frame. An upload is
+    the first step of a plan and a download the last.
     """
 
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = tuple(steps)
-        self._calls = tuple(_transform(step) for step in steps)
+    def __init__(self, steps: Sequence[Step], lane: Lane) -> None:
+        self._steps, self._lane = tuple(steps), lane
+        self._calls = tuple((step, _transform(step)) for step in steps if step.kind not in ("upload", "download"))
+        self._upload = _ring([s for s in steps if s.kind == "upload"], lane)
+        self._download = _ring([s for s in steps if s.kind == "download"], lane)
 
     def __call__(self, batch: FrameBatch) -> FrameBatch:
         """The batch after the last step; the same object where there is none. Errors name the stage and the pts."""
-        if not self._calls:
+        if not self._steps:
             return batch
-        planes = planes_of(batch)
-        step = self._steps[0]
+        batch = batch.with_(planes=planes_of(batch), native=None)
+        if self._upload is not None:
+            batch = self._upload.upload(batch)
+        batch = batch.with_(planes=self._transformed(batch), ready=None)
+        if self._download is not None:
+            batch = self._download.download(batch)
+            batch.ready.synchronize()  # type: ignore[attr-defined]  # the CPU encoder reads it next
+        return batch.with_(format=self._steps[-1].target)
+
+    def _transformed(self, batch: FrameBatch) -> Planes:
+        planes, name = batch.planes, ""
+        self._lane.wait(batch.ready)
         try:
-            with torch.inference_mode():
-                for step, call in zip(self._steps, self._calls, strict=True):
+            with torch.inference_mode(), self._lane.active():
+                for step, call in self._calls:
+                    name = step.name
                     planes = call(planes)
-        except GpupipeError:
-            raise
         except torch.OutOfMemoryError as error:
-            raise DeviceError(f"out of GPU memory: {error}", where=f"stage {step.name}, pts {batch.pts[0]}",
-                              hint="use a smaller picture or another GPU") from None  # fmt: skip
-        return batch.with_(planes=planes, format=self._steps[-1].target, native=None)
+            raise DeviceError(
+                f"out of memory: {error}",
+                where=f"stage {name}, pts {batch.pts[0]}",
+                hint="use a smaller picture or another device",
+            ) from None
+        return planes
+
+
+def _ring(steps: Sequence[Step], lane: Lane) -> PinnedRing | None:
+    if not steps:
+        return None
+    from gpupipe.device.cuda import PinnedRing  # noqa: PLC0415  only plans with a GPU have these steps
+
+    return PinnedRing(steps[0].source, lane)
 
 
 def _transform(step: Step) -> Transform:
     """The callable of one step, prepared."""
-    if step.kind == "stage":
-        stage = stages.load(step.name)
-        made = stage(stage.Settings.model_validate(step.settings, strict=False))
-        made.prepare(step.source)
-        call: Transform = made
-        return call
-    if step.kind == "convert":
-        return Converter(step.source, step.target)
     if step.kind == "even":
         return _even(step.target)
-    from gpupipe.device import cuda  # noqa: PLC0415  only plans with a GPU have these steps
-
-    return cuda.Upload(step.source, step.target) if step.kind == "upload" else cuda.Download(step.source, step.target)
+    if step.kind == "convert":
+        return Converter(step.source, step.target)
+    stage = stages.load(step.name)
+    made: Stage = stage(stage.Settings.model_validate(step.settings, strict=False))
+    made.prepare(step.source)
+    return made
 
 
 def _even(target: FrameFormat) -> Transform:
@@ -94,8 +115,8 @@ def _even(target: FrameFormat) -> Transform:
 class FirstSize:
     """Brings pictures of a stream that changes in mid-course to the format it began with."""
 
-    def __init__(self, first: FrameFormat, policy: str, journal: Journal) -> None:
-        self._first, self._policy, self._journal = first, policy, journal
+    def __init__(self, first: FrameFormat, policy: str, journal: Journal, lane: Lane) -> None:
+        self._first, self._policy, self._journal, self._lane = first, policy, journal, lane
         self._chains: dict[FrameFormat, Chain] = {}
 
     def __call__(self, batch: FrameBatch) -> FrameBatch:
@@ -105,10 +126,12 @@ class FirstSize:
             return batch
         change = f"picture changes from {first} to {now}"
         if self._policy == "error":
-            raise MediaError(change, where=f"pts {batch.pts[0]}", hint="set `size_change: scale` to scale it to the first size")
+            raise MediaError(
+                change, where=f"pts {batch.pts[0]}", hint="set `size_change: scale` to scale it to the first size"
+            )
         self._journal.warn("size-changed", f"{change}; it is scaled to the first size", place=f"pts {batch.pts[0]}")
         if now not in self._chains:
-            self._chains[now] = Chain(self._steps(now))
+            self._chains[now] = Chain(self._steps(now), self._lane)
         return self._chains[now](batch)
 
     def _steps(self, now: FrameFormat) -> list[Step]:
@@ -120,4 +143,3 @@ class FirstSize:
             settings: dict[str, object] = {"width": first.width, "height": first.height}
             steps.append(Step("stage", "resize", same_pixels, sized, settings))
         return steps
-

@@ -8,29 +8,31 @@ from gpupipe.codecs.libav import LibavDecoder, LibavEncoder
 
 if TYPE_CHECKING:
     from gpupipe.codecs.base import Decoder, Encoder, EncoderSettings
+    from gpupipe.device.base import Lane
     from gpupipe.journal import Journal
     from gpupipe.media.demux import Demuxer
     from gpupipe.plan import Plan
 
 
-def make_decoder(plan: Plan, demuxer: Demuxer, journal: Journal) -> Decoder:
+def make_decoder(plan: Plan, demuxer: Demuxer, lane: Lane, journal: Journal) -> Decoder:
     """The plan's decoder for the demuxer's main video."""
     video = plan.source.video
     if plan.decoder == "libav":
         return LibavDecoder(demuxer.video_stream, video.format, video.time_base, journal)
-    from gpupipe.codecs.nvdec import NvdecDecoder  # noqa: PLC0415  needs the GPU packages
+    from gpupipe.codecs.nvdec import NvdecDecoder, surface_format  # noqa: PLC0415  needs the GPU packages
 
-    return NvdecDecoder(demuxer.video_stream, video.format, video.time_base, journal, plan.device)
+    surfaces = surface_format(video, lane.device)
+    return NvdecDecoder(demuxer.video_stream, surfaces, video.time_base, journal, lane)
 
 
-def make_encoder(settings: EncoderSettings, device: str) -> Encoder:
+def make_encoder(settings: EncoderSettings, lane: Lane) -> Encoder:
     """The plan's encoder, open: a bad option shows here, before the first frame."""
     if settings.encoder == "nvenc":
         from gpupipe.codecs.nvenc import NvencEncoder  # noqa: PLC0415
 
-        return NvencEncoder(settings, device)
+        return NvencEncoder(settings, lane)
     if settings.encoder == "nvjpeg":
         from gpupipe.codecs.nvjpeg import NvjpegEncoder  # noqa: PLC0415
 
-        return NvjpegEncoder(settings, device)
+        return NvjpegEncoder(settings, lane)
     return LibavEncoder(settings)

@@ -10,11 +10,10 @@ from gpupipe.frame import NO_PTS, FrameBatch
 from gpupipe.media.timeline import FrameClock, Retimer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    import av
-
-    from gpupipe.codecs.base import Decoder
+    from gpupipe.codecs.base import Decoder, Packet
+    from gpupipe.device.base import Lane
     from gpupipe.journal import Journal
     from gpupipe.media.demux import Demuxer
     from gpupipe.plan import Plan
@@ -30,12 +29,20 @@ class Pictures:
     """
 
     def __init__(
-        self, plan: Plan, demuxer: Demuxer, decoder: Decoder, journal: Journal, copied: Callable[[av.Packet], None]
+        self,
+        plan: Plan,
+        demuxer: Demuxer,
+        decoder: Decoder,
+        lane: Lane,
+        journal: Journal,
+        copied: Callable[[Packet], None],
     ) -> None:
-        self._plan, self._demuxer, self._decoder, self._journal, self._copied = plan, demuxer, decoder, journal, copied
+        self._plan, self._demuxer, self._decoder, self._lane = plan, demuxer, decoder, lane
+        self._journal, self._copied = journal, copied
         video = plan.source.video
-        self._clock = FrameClock(video.time_base, video.rate, journal)
+        self._clock = FrameClock(video.time_base, video.rate, journal, start=video.start or 0)
         self._retimer = None if plan.retime is None else Retimer(plan.retime, video.time_base)
+        self._time_base = plan.encoder.time_base
         self._past_end = False
         self._discarded = 0
         self.decoded = 0
@@ -52,12 +59,10 @@ class Pictures:
         return 0 if self._retimer is None else self._retimer.dropped
 
     def __iter__(self) -> Iterator[FrameBatch]:
-        batches = self._ranged(self._stamped(self._decode()))
-        if self._retimer is not None:
-            batches = self._retimed(batches)
+        shown = self._timed(self._ranged(self._stamped(self._decode())))
         if not self._plan.steps and self._plan.decoder == "libav":
-            return self._same_format(batches)  # decoder's frame to encoder, and torch is never imported
-        return self._transformed(batches)
+            return self._finished(shown, self._same_format())  # torch is never imported
+        return self._finished(shown, self._transform())
 
     def _decode(self) -> Iterator[FrameBatch]:
         video = self._plan.source.video.index
@@ -72,7 +77,7 @@ class Pictures:
         if not self._past_end:
             yield from self._decoder.decode(None)
 
-    def _long_past_end(self, packet: av.Packet) -> bool:
+    def _long_past_end(self, packet: Packet) -> bool:
         at = packet.dts if packet.dts is not None else packet.pts
         end = self._plan.end_pts
         return at is not None and end is not None and (at - end) * self._plan.source.video.time_base > AFTER_END
@@ -93,31 +98,58 @@ class Pictures:
             if end is not None and pts >= end:
                 self._past_end = True
                 continue
-            if start is None:
-                yield batch
-            elif pts >= start:
+            if start is None or pts >= start:
                 yield batch
 
-    def _retimed(self, batches: Iterator[FrameBatch]) -> Iterator[FrameBatch]:
-        raise NotImplementedError
-
-    def _same_format(self, batches: Iterator[FrameBatch]) -> Iterator[FrameBatch]:
-        same = None
-        first = self._plan.source.video.format
+    def _timed(self, batches: Iterator[FrameBatch]) -> Iterator[tuple[FrameBatch, Sequence[int]]]:
+        """Each picture with the output pts at which it is shown: its own, or those that retiming gives it."""
+        retimer = self._retimer
+        if retimer is None:
+            yield from ((batch, batch.pts) for batch in batches)
+            return
+        held: FrameBatch | None = None
+        if self._plan.decoder == "nvdec":
+            from gpupipe.device.cuda import copy_of  # noqa: PLC0415  imports torch
         for batch in batches:
-            if batch.format is not first and same is None:
+            instants = retimer.push(batch.pts[0], batch.durations[0] if batch.durations else 0)
+            if held is not None and instants:
+                yield held, instants
+            # A decoder takes its surface back at the next packet, so what is held needs memory of its own.
+            held = batch if batch.native is not None else copy_of(batch, self._lane)
+        instants = retimer.finish()
+        if held is not None and instants:
+            yield held, instants
+
+    def _finished(
+        self, shown: Iterator[tuple[FrameBatch, Sequence[int]]], transform: Callable[[FrameBatch], FrameBatch]
+    ) -> Iterator[FrameBatch]:
+        for batch, instants in shown:
+            done = transform(batch)
+            if self._retimer is None:
+                yield done
+                continue
+            for n in instants:
+                yield done.with_(pts=(n,), durations=(1,), time_base=self._time_base)
+
+    def _same_format(self) -> Callable[[FrameBatch], FrameBatch]:
+        first = self._plan.source.video.format
+        same: list[Callable[[FrameBatch], FrameBatch]] = []
+
+        def transform(batch: FrameBatch) -> FrameBatch:
+            if batch.format is not first and not same:
                 from gpupipe.render.chain import FirstSize  # noqa: PLC0415  imports torch
 
-                same = FirstSize(first, self._plan.size_change, self._journal)
-            yield batch if same is None else same(batch)
+                same.append(FirstSize(first, self._plan.size_change, self._journal, self._lane))
+            return same[0](batch) if same else batch
 
-    def _transformed(self, batches: Iterator[FrameBatch]) -> Iterator[FrameBatch]:
+        return transform
+
+    def _transform(self) -> Callable[[FrameBatch], FrameBatch]:
         from gpupipe.render.chain import Chain, FirstSize  # noqa: PLC0415  imports torch
 
-        chain = Chain(self._plan.steps)
-        same = FirstSize(self._decoder.format, self._plan.size_change, self._journal)
-        for batch in batches:
-            yield chain(same(batch))
+        chain = Chain(self._plan.steps, self._lane)
+        same = FirstSize(self._decoder.format, self._plan.size_change, self._journal, self._lane)
+        return lambda batch: chain(same(batch))
 
     def check(self, shown: int) -> None:
         """After the last frame: nothing at all is an error, fewer than the container promises is a warning."""
