@@ -101,3 +101,5 @@ class Track:
     action: Literal["encode", "copy", "drop"]
     reason: str = ""
     """Why it is dropped or changed; empty for a plain copy."""
+    codec: str = ""
+    """What it is encoded in where `action` is `encode` (audio, converted text subtitles, the main video)."""

@@ -1,0 +1,167 @@
+"""What becomes of every stream of the source, decided before work starts, so that nothing is lost in silence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from gpupipe.errors import PlanError
+from gpupipe.media.containers import Container, check_codec, container, container_of, holds
+from gpupipe.media.source import Track
+
+if TYPE_CHECKING:
+    from gpupipe.media.source import SourceInfo, StreamInfo
+
+__all__ = ["Lost", "check_codec", "container_of", "plan_tracks"]
+
+TEXT_SUBTITLES = frozenset({"mov_text", "subrip", "ass", "ssa", "webvtt", "text"})
+"""Text subtitles that can be turned into one another; words and times survive, fonts and places on screen may not."""
+
+_PCM = {
+    "s16": "pcm_s16le",
+    "u16": "pcm_s24le",
+    "s24": "pcm_s24le",
+    "s32": "pcm_s32le",
+    "f32": "pcm_f32le",
+    "f64": "pcm_f64le",
+}
+
+
+class Lost(NamedTuple):
+    """Something of the source that the output cannot hold."""
+
+    code: str
+    """Stable name for machines, as in the journal."""
+    message: str
+
+
+class Wanted(Protocol):
+    """What the config's `output` says of everything beside the pictures."""
+
+    @property
+    def audio(self) -> object:
+        """`copy`, `none`, or an object with a `codec`."""
+        ...
+
+    @property
+    def subtitles(self) -> str:
+        """`copy` or `none`."""
+        ...
+
+    @property
+    def metadata(self) -> str:
+        """`copy` or `none`."""
+        ...
+
+
+Decision = tuple[Track, Lost | None]
+
+
+def _lossless_pcm(codec: str) -> str:
+    """A plain PCM codec that holds every sample of another one."""
+    if codec in ("pcm_bluray", "pcm_dvd", "pcm_s24daud", "pcm_lxf"):
+        return "pcm_s24le"
+    if codec in ("pcm_alaw", "pcm_mulaw", "pcm_u8", "pcm_s8", "pcm_s8_planar"):
+        return "pcm_s16le"
+    return _PCM.get(codec.removeprefix("pcm_")[:3], "pcm_s32le")
+
+
+def _drop(stream: StreamInfo, target: Container, what: str, hint: str = "") -> Decision:
+    name = f"{stream.codec} " if stream.codec else ""
+    message = f"stream {stream.index}: {target.name} cannot hold {name}{what}, it will be missing{hint}"
+    return Track(stream.index, stream.kind, "drop", f"{target.name} cannot hold {name}{what}"), Lost(
+        f"{stream.kind}-dropped", message
+    )
+
+
+def _audio(stream: StreamInfo, target: Container, wanted: Wanted) -> Decision:
+    index, codec = stream.index, stream.codec
+    if wanted.audio == "none":
+        return Track(index, "audio", "drop", "audio: none"), None
+    if wanted.audio != "copy":
+        new = str(getattr(wanted.audio, "codec", ""))
+        if not holds(target.name, new):
+            raise PlanError(f"{target.name} cannot hold {new} audio", where="output.audio.codec")
+        return Track(index, "audio", "encode", f"{codec} to {new}", new), None
+    if holds(target.name, codec):
+        return Track(index, "audio", "copy"), None
+    plain = _lossless_pcm(codec)
+    if codec.startswith("pcm_") and holds(target.name, plain):
+        return Track(index, "audio", "encode", f"{codec} to {plain}, sample for sample", plain), None
+    return _drop(stream, target, "audio", "; set `audio: {codec: ...}` to re-encode it, or choose another container")
+
+
+def _subtitle(stream: StreamInfo, target: Container, wanted: Wanted) -> Decision:
+    index, codec = stream.index, stream.codec
+    if wanted.subtitles == "none":
+        return Track(index, "subtitle", "drop", "subtitles: none"), None
+    if holds(target.name, codec):
+        return Track(index, "subtitle", "copy"), None
+    if codec not in TEXT_SUBTITLES or target.text is None:
+        return _drop(stream, target, "subtitles", "; .mkv can")
+    track = Track(index, "subtitle", "encode", f"{codec} to {target.text}", target.text)
+    if codec not in ("ass", "ssa"):
+        return track, None
+    message = f"stream {index}: {codec} subtitles become {target.text} in {target.name}: fonts and places are lost; .mkv keeps them"
+    return track, Lost("subtitle-styling-lost", message)
+
+
+def _attachment(stream: StreamInfo, target: Container) -> Decision:
+    if target.attachments:
+        return Track(stream.index, "attachment", "copy"), None
+    name = stream.tags.get("filename", f"stream {stream.index}")
+    message = f"{target.name} cannot hold attachments, '{name}' will be missing; .mkv can"
+    return Track(stream.index, "attachment", "drop", f"{target.name} has no attachments"), Lost(
+        "attachment-dropped", message
+    )
+
+
+def _data(stream: StreamInfo, info: SourceInfo, target: Container) -> Decision:
+    index, tag = stream.index, stream.details.get("tag", "")
+    if tag == "tmcd" or (not stream.codec and "timecode" in stream.tags):
+        return Track(index, "data", "drop", "timecode, written anew" if target.timecode else "timecode"), None
+    if tag == "text" and info.chapters:
+        return Track(index, "data", "drop", "chapter titles, written anew"), None
+    fits = tag == "gpmd" if target.mov else holds(target.name, stream.codec)
+    if fits:
+        return Track(index, "data", "copy"), None
+    name = tag or stream.tags.get("handler_name", "").strip()
+    return _drop(stream, target, f"data ({name})" if name else "data")
+
+
+def _decide(stream: StreamInfo, info: SourceInfo, target: Container, wanted: Wanted) -> Decision:
+    if stream.index == info.video.index:
+        return Track(stream.index, "video", "encode"), None
+    if stream.kind == "audio":
+        return _audio(stream, target, wanted)
+    if stream.kind == "subtitle":
+        return _subtitle(stream, target, wanted)
+    if stream.kind == "video":
+        fits = holds(target.name, stream.codec)
+        return (Track(stream.index, "video", "copy"), None) if fits else _drop(stream, target, "video")
+    if wanted.metadata == "none":
+        return Track(stream.index, stream.kind, "drop", "metadata: none"), None
+    if stream.kind == "cover":
+        fits = stream.codec in target.covers
+        return (Track(stream.index, "cover", "copy"), None) if fits else _drop(stream, target, "cover pictures")
+    return _attachment(stream, target) if stream.kind == "attachment" else _data(stream, info, target)
+
+
+def plan_tracks(info: SourceInfo, name: str, wanted: Wanted) -> tuple[tuple[Track, ...], tuple[Lost, ...]]:
+    """One Track a source stream, in source order, and what the container of that name cannot hold.
+
+    Whether a loss is a warning or an error is the caller's to decide. Raises PlanError where the container cannot hold
+    the audio codec that is asked for.
+    """
+    target = container(name)
+    decided = [_decide(stream, info, target, wanted) for stream in info.streams]
+    lost = [loss for _, loss in decided if loss is not None]
+    if wanted.metadata == "copy":
+        if info.chapters and not target.chapters:
+            lost.append(
+                Lost("chapters-dropped", f"{name} cannot hold chapters, {len(info.chapters)} will be missing; .mkv can")
+            )
+        if info.video.timecode and not target.timecode:
+            lost.append(
+                Lost("timecode-dropped", f"{name} cannot hold the timecode {info.video.timecode}; .mov and .mkv can")
+            )
+    return tuple(track for track, _ in decided), tuple(lost)

@@ -1,0 +1,106 @@
+"""Static HDR metadata (SMPTE ST 2086, CTA-861.3) as a container wants it, beside the stream.
+
+libav's muxers write `mdcv`/`clli` boxes and Matroska's MasteringMetadata from side data of the stream, which PyAV can
+carry from one stream to another but not create. So the stream is described once more in an MP4 header in memory, the
+two boxes are put into it, and what libav reads back is a stream that has the side data.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import av
+
+from gpupipe.errors import PlanError
+
+if TYPE_CHECKING:
+    from gpupipe.media.source import HdrInfo
+
+_NUMBERS = r"\(\s*(\d+)\s*,\s*(\d+)\s*\)"
+_MASTERING = re.compile(rf"G{_NUMBERS}\s*B{_NUMBERS}\s*R{_NUMBERS}\s*WP{_NUMBERS}\s*L{_NUMBERS}\s*$")
+_PATH = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"stsd")
+_VIDEO_SAMPLE_ENTRY = 78
+"""Bytes of a VisualSampleEntry (ISO/IEC 14496-12, 12.1.3) after its box header and before its own boxes."""
+
+
+def parse_mastering(text: str) -> tuple[int, ...]:
+    """The ten numbers of x265's notation, in its order: G, B, R, white point, then max and min luminance.
+
+    Units are 0.00002 for coordinates and 0.0001 cd/m2. Raises PlanError where the text is not of that form.
+    """
+    match = _MASTERING.match(text.strip())
+    if match is None:
+        raise PlanError(
+            f"mastering display {text!r} is not understood",
+            hint="write G(x,y)B(x,y)R(x,y)WP(x,y)L(max,min), all integers",
+        )
+    return tuple(int(n) for n in match.groups())
+
+
+def boxes(hdr: HdrInfo) -> bytes:
+    """`mdcv` and `clli` of ISO/IEC 23001-17 and 14496-12 for what `hdr` says; empty where it says nothing."""
+    found = b""
+    if hdr.mastering_display:
+        found += struct.pack(">I4s8H2I", 32, b"mdcv", *parse_mastering(hdr.mastering_display))
+    if hdr.content_light:
+        found += struct.pack(">I4s2H", 12, b"clli", *hdr.content_light)
+    return found
+
+
+def _child(data: bytearray, start: int, end: int, name: bytes) -> tuple[int, int]:
+    """Where the box `name` between `start` and `end` begins and ends. Raises LookupError."""
+    while start + 8 <= end:
+        size, kind = struct.unpack_from(">I4s", data, start)
+        if kind == name:
+            return start, start + size
+        start += size if size >= 8 else end
+    raise LookupError(name.decode())
+
+
+def insert(header: bytes, extra: bytes) -> bytes:
+    """Puts boxes at the end of the first sample entry of the first track, and makes every box around it longer."""
+    data = bytearray(header)
+    start, end, parents = 0, len(data), []
+    for name in _PATH:
+        box, end = _child(data, start, end, name)
+        parents.append(box)
+        start = box + 8
+    entry = start + 8  # stsd is a full box with a count of entries before the first of them
+    parents.append(entry)
+    (size,) = struct.unpack_from(">I", data, entry)
+    for at in parents:
+        (old,) = struct.unpack_from(">I", data, at)
+        struct.pack_into(">I", data, at, old + len(extra))
+    data[entry + size : entry + size] = extra
+    return bytes(data)
+
+
+@dataclass(slots=True)
+class DescribedStream:
+    """A template stream with side data; keep it until the output's header is written."""
+
+    stream: av.VideoStream
+    owner: object
+    """The container it belongs to."""
+
+
+def describe(template: av.VideoStream, hdr: HdrInfo) -> DescribedStream | None:
+    """`template` with the metadata of `hdr` beside it; None where there is none, or MOV cannot describe the codec."""
+    extra = boxes(hdr)
+    if not extra:
+        return None
+    memory = io.BytesIO()
+    try:
+        with av.open(memory, "w", format="mov", options={"movflags": "empty_moov"}) as scratch:
+            stream = scratch.add_stream_from_template(template, opaque=True)
+            stream.codec_context.codec_tag = template.codec_context.codec_tag
+            scratch.start_encoding()
+            header = memory.getvalue()
+        source = av.open(io.BytesIO(insert(header, extra)), format="mov")
+    except (ValueError, LookupError, av.FFmpegError):
+        return None
+    return DescribedStream(source.streams.video[0], source)
