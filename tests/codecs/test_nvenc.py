@@ -1,0 +1,210 @@
+"""Contract of the NVENC encoder, driven by a named double: real packets through the real timestamps, tags and muxer."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import av
+import nvenc_double
+import pytest
+import torch
+
+from gpupipe.codecs import nvenc
+from gpupipe.codecs.base import EncoderSettings
+from gpupipe.codecs.capability import ask_encoder
+from gpupipe.color import ChromaLocation, ColorSpec, Matrix, Range
+from gpupipe.device.cpu import CpuLane
+from gpupipe.errors import DeviceError, PlanError
+from gpupipe.format import PIXEL_FORMATS, FrameFormat
+from gpupipe.frame import FrameBatch
+
+PQ = ColorSpec(Matrix.BT2020_NCL, 16, 9, Range.LIMITED, ChromaLocation.TOP_LEFT)
+VFR = [-80, -40, 0, 33, 100, 140, 141, 500, 540, 580, 620, 660, 700, 1000, 1040, 1080, 1120, 1200, 1240, 1280, 1320]
+MASTERING = "G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
+
+
+def settings(codec: str = "h264", pixels: str = "nv12", **changes: object) -> EncoderSettings:
+    source = FrameFormat(PIXEL_FORMATS[pixels], 128, 96, PQ, sample_aspect=Fraction(4, 3))
+    base = {
+        "codec": codec, "encoder": "nvenc", "input_format": source, "time_base": Fraction(1, 1000), "rate": Fraction(25),
+        "quality": None, "bitrate": None, "preset": None,
+    }  # fmt: skip
+    return EncoderSettings(**{**base, **changes})
+
+
+def picture(source: FrameFormat, number: int) -> tuple[torch.Tensor, ...]:
+    """A gradient that moves, in code values of the format."""
+    planes = []
+    for shape in source.pixels.plane_shapes(source.width, source.height):
+        ramp = torch.arange(shape[0]).view(-1, *[1] * (len(shape) - 1)) + torch.arange(shape[1]).view(
+            1, -1, *[1] * (len(shape) - 2)
+        )
+        value = (ramp + number * 23).expand(shape) % 200 + 20
+        value = value << (source.pixels.depth - 8 + source.pixels.msb_shift)
+        planes.append(value.to(torch.uint8 if source.pixels.depth == 8 else torch.uint16)[None])
+    return tuple(planes)
+
+
+def encode(asked: EncoderSettings, times: list[int]) -> tuple[nvenc.NvencEncoder, list[av.Packet]]:
+    encoder = nvenc.NvencEncoder(asked, CpuLane(), library=nvenc_double)
+    packets = []
+    for number, pts in enumerate(times):
+        planes = picture(asked.input_format, number)
+        packets += encoder.encode(FrameBatch(asked.input_format, (pts,), asked.time_base, planes, durations=(7,)))
+    return encoder, packets + encoder.finish()
+
+
+def mux(encoder: nvenc.NvencEncoder, packets: list[av.Packet], path: object) -> None:
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream_from_template(encoder.template(packets[:3]), opaque=True)
+        stream.time_base = encoder.settings.time_base
+        for packet in packets:
+            packet.stream = stream
+            out.mux(packet)
+
+
+@pytest.mark.parametrize(
+    ("codec", "pixels"),
+    [("h264", "nv12"), ("h264", "yuv444p"), ("hevc", "nv12"), ("hevc", "p010le"), ("hevc", "yuv444p10msble")],
+)
+def test_every_picture_comes_out_once_with_its_time(codec: str, pixels: str) -> None:
+    _, packets = encode(settings(codec, pixels), VFR)
+    assert sorted(p.pts for p in packets) == VFR
+    assert [p.pts for p in packets] != VFR, "the double made no B-frames, so reordering was not tested"
+    dts = [p.dts for p in packets]
+    assert all(a < b for a, b in itertools.pairwise(dts))
+    assert all(p.dts <= p.pts for p in packets)
+    assert packets[0].is_keyframe
+    assert {p.duration for p in packets} == {7}
+    assert {p.time_base for p in packets} == {Fraction(1, 1000)}
+
+
+def test_av1_packets_come_in_display_order_with_dts_equal_to_pts() -> None:
+    _, packets = encode(settings("av1", "p010le"), VFR[:8])
+    assert [(p.pts, p.dts) for p in packets] == [(t, t) for t in VFR[:8]]
+
+
+@pytest.mark.parametrize(
+    ("codec", "pixels", "suffix"),
+    [("h264", "nv12", "mp4"), ("hevc", "p010le", "mp4"), ("hevc", "p010le", "mkv"), ("av1", "nv12", "mp4")],
+)
+def test_muxed_file_has_times_tags_and_pixels(codec, pixels, suffix, tmp_path, ffprobe) -> None:
+    times = [t + 80 for t in VFR]
+    encoder, packets = encode(settings(codec, pixels), times)
+    path = tmp_path / f"out.{suffix}"
+    mux(encoder, packets, path)
+    probed = ffprobe(path, "-show_streams", "-show_frames", "-show_entries", "frame=pts_time,key_frame")
+    stream = probed["streams"][0]
+    assert [round(float(f["pts_time"]) * 1000) for f in probed["frames"]] == times
+    assert (stream["codec_name"], stream["width"], stream["height"]) == (codec, 128, 96)
+    tags = [stream.get(k) for k in ("color_space", "color_transfer", "color_primaries", "color_range")]
+    assert tags == ["bt2020nc", "smpte2084", "bt2020", "tv"]
+    assert stream["pix_fmt"] == ("yuv420p" if pixels == "nv12" else "yuv420p10le")
+    if codec != "av1":
+        assert stream["chroma_location"] == "topleft"
+        assert stream["sample_aspect_ratio"] == "4:3"
+    with av.open(str(path)) as back:
+        for number, frame in enumerate(back.decode(video=0)):
+            luma = torch.from_numpy(frame.to_ndarray()[:96].astype("int32"))
+            source = encoder.settings.input_format
+            want = picture(source, number)[0][0].to(torch.int32) >> source.pixels.msb_shift
+            peak = (1 << source.pixels.depth) - 1
+            psnr = 10 * torch.log10(peak**2 / (luma - want).float().pow(2).mean())
+            assert psnr > 35, f"picture {number} is not the one encoded"  # its neighbours are 21 dB away
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_hdr10_metadata_is_in_the_bitstream(codec, tmp_path, ffprobe) -> None:
+    asked = settings(
+        codec, "p010le" if codec == "hevc" else "nv12", mastering_display=MASTERING, content_light=(1000, 400)
+    )
+    encoder, packets = encode(asked, VFR[:4])
+    path = tmp_path / "out.ts"  # a transport stream has no boxes of its own: what is read comes from the bitstream
+    mux(encoder, packets, path)
+    with av.open(str(path)) as back:
+        keys = [f for f in back.decode(video=0) if f.key_frame]
+        for frame in keys:
+            assert {"MASTERING_DISPLAY_METADATA", "CONTENT_LIGHT_LEVEL"} <= {s.type.name for s in frame.side_data}
+    if codec == "h264":
+        return  # ffprobe 5.1 does not read these in H.264; libav 8 does, above
+    frames = ffprobe(path, "-show_frames", "-show_entries", "frame=side_data_list")["frames"]
+    sides = {s["side_data_type"]: s for s in frames[0]["side_data_list"]}
+    mastering = sides["Mastering display metadata"]
+    assert [Fraction(mastering[k]) for k in ("red_x", "green_y", "white_point_x")] == [
+        Fraction(34000, 50000), Fraction(34500, 50000), Fraction(15635, 50000),
+    ]  # fmt: skip
+    assert [Fraction(mastering[k]) for k in ("max_luminance", "min_luminance")] == [1000, Fraction(1, 10000)]
+    light = sides["Content light level metadata"]
+    assert (light["max_content"], light["max_average"]) == (1000, 400)
+
+
+def test_settings_become_the_librarys_arguments() -> None:
+    def made(**changes: object) -> dict:
+        nvenc.NvencEncoder(settings(**changes), CpuLane(), library=nvenc_double)
+        return nvenc_double.CALLS[-1]
+
+    plain = made(rate=Fraction(30000, 1001))
+    assert (plain["rc"], plain["constqp"], plain["preset"], plain["bf"]) == ("constqp", "18,20,15", "P4", "2")
+    assert (plain["gop"], plain["idrperiod"], plain["fps"], plain["repeatspspps"]) == ("60", "60", "29.97", "1")
+    assert made(quality=0)["constqp"] == "0,2,0"
+    assert made(codec="av1", quality=51)["constqp"] == "255,255,240"
+    rated = made(bitrate=8_000_000, preset="slow")
+    assert (rated["rc"], rated["bitrate"], rated["preset"]) == ("vbr", "8000000", "P5")
+    assert "constqp" not in rated
+    own = made(options={"cq": "21", "bf": "0", "gop": "12"}, preset="p7")
+    assert (own["rc"], own["cq"], own["bf"], own["gop"], own["idrperiod"], own["preset"]) == (
+        "vbr",
+        "21",
+        "0",
+        "12",
+        "12",
+        "P7",
+    )
+    assert "constqp" not in own
+
+
+@pytest.mark.parametrize(("changes", "text"), [
+    ({"options": {"lookahaed": "8"}}, r"options\.lookahaed: nvenc has no such option \(did you mean 'lookahead'\?\)"),
+    ({"options": {"qmin": "8"}}, "no such option"),
+    ({"options": {"temporalaq": "0"}}, "'0' is not one of 1"),
+    ({"options": {"multipass": "full"}}, "disabled, qres, fullres"),
+    ({"options": {"gop": "two"}}, "not a number"),
+    ({"options": {"colorspace": "bt709"}}, "set from the source's tags"),
+    ({"options": {"bf": "5"}}, "at most 4 B-frames"),
+    ({"preset": "turbo"}, "no preset 'turbo'"),
+])  # fmt: skip
+def test_what_the_library_would_ignore_is_an_error(changes: dict, text: str) -> None:
+    with pytest.raises(PlanError, match=text):
+        nvenc.NvencEncoder(settings(**changes), CpuLane(), library=nvenc_double)
+
+
+@pytest.mark.parametrize(("codec", "pixels", "changes", "text"), [
+    ("prores", "nv12", {}, "does not encode prores"), ("h264", "p010le", {}, "h264 in 10 bit"),
+    ("av1", "yuv444p", {}, "av1 4:4:4"), ("h264", "nv12", {"width": 127}, "odd side"),
+    ("h264", "nv12", {"width": 16}, "not within"), ("hevc", "nv12", {"field_order": "tt"}, "fields"),
+    ("hevc", "p010le", {}, None), ("hevc", "gbrp", {}, None),
+])  # fmt: skip
+def test_supports_names_the_reason(codec: str, pixels: str, changes: dict, text: str | None) -> None:
+    source = settings(codec, pixels).input_format.with_(**changes)
+    reason = nvenc.supports(codec, source, ask_encoder(nvenc_double, codec, 0))
+    assert (reason is None) if text is None else (reason is not None and text in reason)
+
+
+def test_a_gpu_without_nvenc_is_one_clear_line() -> None:
+    with pytest.raises(PlanError) as caught:
+        nvenc.NvencEncoder(settings(), CpuLane(), library=nvenc_double.without_nvenc())
+    assert (
+        str(caught.value)
+        == "output.video.encoder: nvenc cannot encode h264: this GPU has no NVENC (use `encoder: auto`)"
+    )
+
+
+def test_lost_pictures_are_an_error() -> None:
+    encoder = nvenc.NvencEncoder(settings(), CpuLane(), library=nvenc_double)
+    source = settings().input_format
+    for number, pts in enumerate(VFR[:5]):
+        encoder.encode(FrameBatch(source, (pts,), Fraction(1, 1000), picture(source, number)))
+    encoder._session.EndEncode = list
+    with pytest.raises(DeviceError, match=r"NVENC lost \d pictures"):
+        encoder.finish()
