@@ -61,8 +61,6 @@ def execute(arguments: list[str], console: Console) -> int:
     except GpupipeError as error:
         console.error(str(error), error.exit_code)
         return error.exit_code
-    except BrokenPipeError:  # whoever read our output has enough
-        return DONE
     except (KeyboardInterrupt, click.Abort):
         console.error("interrupted", INTERRUPTED)
         return INTERRUPTED

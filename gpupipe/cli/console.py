@@ -77,13 +77,12 @@ class Console:
 
     @staticmethod
     def _to_stdout(text: str) -> None:
-        """Raises GpupipeError on a full disk; BrokenPipeError where the reader has gone."""
+        """Ends quietly where the reader has enough; raises GpupipeError on a full disk."""
         try:
             print(text, flush=True)
         except OSError as error:
             os.dup2(
                 os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
             )  # what is held back must not fail again at exit
-            if isinstance(error, BrokenPipeError):
-                raise
-            raise GpupipeError(str(error.strerror), where="standard output") from None
+            if not isinstance(error, BrokenPipeError):
+                raise GpupipeError(str(error.strerror), where="standard output") from None

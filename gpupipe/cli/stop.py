@@ -25,7 +25,7 @@ def stopping(stop: Event, console: Console) -> Iterator[None]:
     def react(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         nonlocal asked
         if asked:
-            os.write(2, b"error: stopped at once; an unfinished .part file may lie beside the output\n")
+            os.write(2, b"error: stopped at once; an unfinished hidden .part file may lie beside the output\n")
             os._exit(130)
         asked = True
         stop.set()
