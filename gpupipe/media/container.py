@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from av.container import InputContainer
 
 _LOG = threading.Lock()
-_CHROMA = re.compile(r"\((?:[^()]*, )?(left|center|topleft|top|bottomleft|bottom)\)")
 _TAG = re.compile(r"\((\S{4}) / 0x[0-9A-F]{8}\)")
 _CROP = re.compile(r"Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)", re.IGNORECASE)
 
@@ -35,8 +34,6 @@ _CROP = re.compile(r"Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)", re.IGNORECASE)
 class StreamNotes:
     """What libav's own description of a stream says beyond PyAV's attributes."""
 
-    chroma_location: str | None = None
-    """left, center, topleft, top, bottomleft or bottom."""
     tag: str | None = None
     """Four-character code, such as tmcd, where it is printable."""
     dolby_vision: bool = False
@@ -45,7 +42,7 @@ class StreamNotes:
 
 
 @contextmanager
-def _logging(level: int) -> Iterator[list[tuple[int, str, str]]]:
+def captured_log(level: int) -> Iterator[list[tuple[int, str, str]]]:
     """Turns libav's log on and catches it; PyAV's own level is put back afterwards."""
     with _LOG, av.logging.Capture(local=False) as others, av.logging.Capture() as mine:
         before = av.logging.get_level()
@@ -102,7 +99,7 @@ def open_input(path: Path) -> InputContainer:
 def _reason(url: str, error: Exception) -> str:
     """Opens once more with the log on, for the line that says why."""
     short = str(getattr(error, "strerror", None) or error)
-    with _logging(av.logging.ERROR) as log:
+    with captured_log(av.logging.ERROR) as log:
         with suppress(av.FFmpegError, OSError):
             av.open(url).close()
         lines = [text.strip() for level, _, text in log if level <= av.logging.ERROR]
@@ -112,10 +109,10 @@ def _reason(url: str, error: Exception) -> str:
 def stream_notes(container: InputContainer) -> dict[int, StreamNotes]:
     """Facts by stream index, taken from `av_dump_format`.
 
-    PyAV has no attribute for chroma location, for data streams' four-character codes or for side data of a stream, but
-    libav prints them at its verbose level. Lines of streams are told from tags, which stand deeper.
+    PyAV has no attribute for data streams' four-character codes or for side data of a stream, but libav prints them.
+    Lines of streams are told from tags, which stand deeper.
     """
-    with _logging(av.logging.VERBOSE):
+    with captured_log(av.logging.INFO):
         text = str(cast("Any", container).dumps_format())  # missing in PyAV's stub
     notes: dict[int, StreamNotes] = {}
     for block in re.split(r"^  (?=Stream #0:)", text, flags=re.MULTILINE)[1:]:
@@ -123,9 +120,8 @@ def stream_notes(container: InputContainer) -> dict[int, StreamNotes]:
         number = re.match(r"Stream #0:(\d+)", head)
         if number is None:
             continue
-        chroma, tag, crop = _CHROMA.search(head), _TAG.search(head), _CROP.search(rest)
+        tag, crop = _TAG.search(head), _CROP.search(rest)
         notes[int(number[1])] = StreamNotes(
-            chroma_location=chroma[1] if chroma and ": Video: " in head else None,
             tag=tag[1] if tag else None,
             dolby_vision="DOVI configuration record" in rest,
             clean_aperture=(int(crop[1]), int(crop[2]), int(crop[3]), int(crop[4])) if crop else None,

@@ -73,12 +73,12 @@ class Demuxer:
     def _from(self, start: int) -> Iterator[Packet]:
         """Finds the place now, so that `container` and `video_stream` are the final ones; reads on later."""
         held: list[Packet] = []
-        packets = self._repaired()
+        packets = self._lasting(start)
         if self._seek(start):
             if self._collect(packets, start, held):
                 return chain(held, packets)
             self._rewind()
-            held, packets = [], self._repaired()
+            held, packets = [], self._lasting(start)
         self._collect(packets, start, held)
         return chain(held, packets)
 
@@ -109,11 +109,9 @@ class Demuxer:
     def _collect(self, packets: Iterator[Packet], start: int, held: list[Packet]) -> bool:
         """Fills `held` with what is needed to decode from `start` on; whether it begins with a keyframe in time."""
         video = self.video_stream.index
-        begin = start * self._info.video.time_base
         for packet in packets:
             if packet.stream_index != video:
-                if self._overlaps(packet, begin):
-                    held.append(packet)
+                held.append(packet)
                 continue
             at = packet.dts if packet.dts is not None else packet.pts
             if packet.is_keyframe and packet.pts is not None and packet.pts <= start:
@@ -165,6 +163,11 @@ class Demuxer:
         after = "at the beginning" if self._position is None else f"after byte {self._position}"
         reason = getattr(error, "strerror", None) or str(error)
         self._journal.warn("read-error", f"reading failed {after}: {reason}; what could be read is used", place=after)
+
+    def _lasting(self, start: int) -> Iterator[Packet]:
+        """All packets of the main video, and those of other streams that do not end before `start`."""
+        begin = start * self._info.video.time_base
+        return (p for p in self._repaired() if p.stream_index == self._info.video.index or self._overlaps(p, begin))
 
     def _overlaps(self, packet: Packet, begin: Fraction) -> bool:
         """Whether a packet of another stream reaches past `begin` (seconds); one of unknown length gets MARGIN."""

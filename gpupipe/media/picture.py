@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, cast
 
 import av
 import av.filter
+import av.logging
 from av.codec.context import ThreadType
 from av.sidedata.sidedata import SideData, Type
 
 from gpupipe.errors import MediaError
+from gpupipe.media.container import captured_log
 from gpupipe.media.source import HdrInfo
 from gpupipe.media.timecode import Timecode
 
@@ -98,12 +101,17 @@ def _filtered(frame: av.VideoFrame, filters: list[tuple[str, str]]) -> av.VideoF
         return None
 
 
-def top_field_first(frame: av.VideoFrame) -> bool:
-    """Whether an interlaced frame shows its top field first.
+def shown_info(frame: av.VideoFrame) -> tuple[str | None, str]:
+    """Chroma location (left, center, topleft ...; None where unspecified), and P, T or B for progressive, top, bottom.
 
-    PyAV has no attribute for the flag; libavfilter's `select` can ask for it.
+    PyAV has no attributes for these flags of a frame; libavfilter's `showinfo` logs them.
     """
-    return _filtered(frame, [("select", "eq(interlace_type,TOPFIRST)")]) is not None
+    with captured_log(av.logging.INFO) as log:
+        _filtered(frame, [("showinfo", "checksum=0")])
+    text = "".join(line for _, _, line in log)
+    chroma, order = re.search(r" cl:(\w+) ", text), re.search(r" i:([PTB]) ", text)
+    location = chroma[1] if chroma else "unspecified"
+    return None if location == "unspecified" else location, order[1] if order else "P"
 
 
 def display_matrix(data: dict[str, bytes]) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ from gpupipe.color import UNSPECIFIED, ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.errors import MediaError
 from gpupipe.format import PIXEL_FORMATS, FieldOrder, FrameFormat, PixelFormat, pixel_format
 from gpupipe.media.container import StreamNotes, open_input, stream_notes
-from gpupipe.media.picture import FirstPicture, display_matrix, embedded_timecode, first_picture, hdr, top_field_first
+from gpupipe.media.picture import FirstPicture, display_matrix, embedded_timecode, first_picture, hdr, shown_info
 from gpupipe.media.source import SourceInfo, StreamInfo, StreamKind, VideoInfo
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ def _video(
     notes = [*loss, *_oddities(stream, picture, described)]
     if untimed:
         notes.append(f"it has no timestamps; pictures are timed by {rate} frames a second")
-    color, unknown = _color(frame, context, described)
+    location, order = shown_info(frame)
+    color, unknown = _color(frame, context, location)
     video = VideoInfo(
         index=stream.index,
         codec=context.codec.canonical_name,
@@ -129,7 +130,7 @@ def _video(
             height=frame.height,
             color=color,
             sample_aspect=fraction(stream.sample_aspect_ratio) or Fraction(0),
-            field_order=_field_order(int(context.field_order), frame),
+            field_order=_field_order(int(context.field_order), order),
         ),
         native_pixels=frame.format.name,
         coded_width=context.coded_width or frame.width,
@@ -184,13 +185,12 @@ def nearest_pixels(native: VideoFormat) -> tuple[PixelFormat, tuple[str, ...]]:
 
 
 def _color(
-    frame: av.VideoFrame, context: av.VideoCodecContext, described: StreamNotes
+    frame: av.VideoFrame, context: av.VideoCodecContext, location: str | None
 ) -> tuple[ColorSpec, tuple[str, ...]]:
     """Colour tags: the decoded picture's own, else the stream's. A yuvj format is full range whatever the tags say."""
     matrix = frame.colorspace if frame.colorspace != UNSPECIFIED else context.colorspace
     notes = () if matrix in set(Matrix) else (f"matrix {matrix} is not known here and counts as unspecified",)
     value = 2 if frame.format.name.startswith("yuvj") else int(frame.color_range or context.color_range)
-    location = described.chroma_location
     spec = ColorSpec(
         matrix=Matrix.UNSPECIFIED if notes else Matrix(matrix),
         transfer=int(frame.color_trc if frame.color_trc != UNSPECIFIED else context.color_trc),
@@ -201,11 +201,11 @@ def _color(
     return spec, notes
 
 
-def _field_order(stated: int, frame: av.VideoFrame) -> FieldOrder:
+def _field_order(stated: int, shown: str) -> FieldOrder:
     """The stream's statement, unless its first picture contradicts it by being interlaced."""
     order = _FIELD_ORDERS[stated] if stated < len(_FIELD_ORDERS) else "unknown"
-    if order in ("unknown", "progressive") and frame.interlaced_frame:
-        return "tt" if top_field_first(frame) else "bb"
+    if order in ("unknown", "progressive") and shown != "P":
+        return "tt" if shown == "T" else "bb"
     return order
 
 
@@ -222,6 +222,9 @@ def _oddities(stream: av.VideoStream, picture: FirstPicture, described: StreamNo
     notes = []
     if picture.skipped:
         notes.append(f"{picture.skipped} packets before the first picture could not be decoded")
+    late = ((picture.frame.pts or 0) - (stream.start_time or 0)) * (fraction(stream.time_base) or 0)
+    if picture.frame.pts is not None and stream.start_time is not None and late > Fraction(1, 2):
+        notes.append(f"the first {float(late):.3f} s of video have no keyframe and cannot be decoded")
     if described.clean_aperture:
         left, right, top, bottom = described.clean_aperture
         notes.append(f"its clean aperture (left {left}, right {right}, top {top}, bottom {bottom}) is not applied")
