@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpupipe.codecs import pynv
 from gpupipe.codecs.nvenc_options import OPTIONS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codecs"))
@@ -19,8 +20,6 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def library():
-    from gpupipe.codecs import pynv
-
     return pynv.load()
 
 
