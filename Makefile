@@ -91,4 +91,4 @@ test: check ffmpeg
 	$(BIN)/python -m pytest $(PYTEST)
 
 bench: $(VENV)/.tools ffmpeg
-	$(BIN)/python -m bench $(BENCH)
+	$(BIN)/python bench/cpu_vs_ffmpeg.py --json bench/results/cpu_vs_ffmpeg.json $(BENCH)

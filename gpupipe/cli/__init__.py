@@ -36,15 +36,15 @@ class Verbs(click.Group):
         return command
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+_EXIT_CODES = """\b
+Exit codes: 0 done, 1 failed, 2 wrong command line, 3 a bug in gpupipe,
+4 done with warnings under --strict, 130 interrupted."""
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
 @click.version_option(gpupipe.__version__, prog_name="gpupipe")
 def cli() -> None:
-    r"""Decode, transform and re-encode video on an NVIDIA GPU, or on the CPU by the same rules.
-
-    \b
-    Exit codes: 0 done, 1 failed, 2 wrong command line, 3 a bug in gpupipe,
-    4 done with warnings under --strict, 130 interrupted.
-    """
+    """Decode, transform and re-encode video on an NVIDIA GPU, or on the CPU by the same rules."""
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001

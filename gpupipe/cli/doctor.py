@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpupipe.doctor import GpuReport, Library, Report
 
 
-@click.command(name="doctor")
+@click.command(name="doctor", short_help="Print what this machine can do.")
 @as_json
 @click.pass_obj
 def command(console: Console, *, as_json: bool) -> None:

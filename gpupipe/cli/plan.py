@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpupipe.cli.console import Console
 
 
-@click.command(name="plan")
+@click.command(name="plan", short_help="Print what `run` would do, and why.")
 @job
 @as_json
 @click.pass_obj

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpupipe.media.source import SourceInfo, StreamInfo, VideoInfo
 
 
-@click.command(name="probe")
+@click.command(name="probe", short_help="Print what a file holds.")
 @click.argument("input", type=click.Path(path_type=Path))
 @as_json
 @click.pass_obj

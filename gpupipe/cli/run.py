@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WARNED = 4
 
 
-@click.command(name="run")
+@click.command(name="run", short_help="Carry out a config.")
 @job
 @click.pass_obj
 def command(

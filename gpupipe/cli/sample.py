@@ -29,7 +29,7 @@ def _rate(ctx: click.Context, parameter: click.Parameter, value: str) -> Fractio
     return Fraction(int(match[1]), int(match[2] or 1))
 
 
-@click.command(name="sample")
+@click.command(name="sample", short_help="Write a test clip.")
 @click.argument("output", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 @click.option("--seconds", type=click.IntRange(1, 3600), default=10, show_default=True)

@@ -32,7 +32,8 @@ def stopping(stop: Event, console: Console) -> Iterator[None]:
         if (
             not console.quiet and not console.json_log
         ):  # os.write: a signal may interrupt a print, which is not reentrant
-            os.write(2, f"stopping ({signal.Signals(number).name}); once more to stop at once\n".encode())
+            below = "\n" if os.isatty(2) else ""  # a progress bar may stand on this line
+            os.write(2, f"{below}stopping ({signal.Signals(number).name}); once more to stop at once\n".encode())
 
     before = {number: signal.signal(number, react) for number in SIGNALS}
     try:
