@@ -43,10 +43,11 @@ class Demuxer:
 
     def __init__(self, info: SourceInfo, journal: Journal, *, range_start: int | None = None) -> None:
         self._info, self._journal, self._range_start = info, journal, range_start
-        self.container: InputContainer = open_input(info.path)
+        self.container: InputContainer
         """Open from the start of the Demuxer's life to its end."""
-        self.video_stream: av.VideoStream = main_video(self.container, str(info.path))
+        self.video_stream: av.VideoStream
         """The main video; its `codec_context` is free for the CPU decoder."""
+        self._open()
         self._position: int | None = None
         self._packets = self._repaired() if range_start is None else self._from(range_start)
 
@@ -100,11 +101,14 @@ class Demuxer:
             return False
         return True
 
-    def _rewind(self) -> None:
-        self.container.close()
-        # Opened anew: seeking to the start is not the start in every container (leading packets without timestamps).
+    def _open(self) -> None:
         self.container = open_input(self._info.path)
         self.video_stream = main_video(self.container, str(self._info.path))
+
+    def _rewind(self) -> None:
+        """Opens anew: seeking to the start is not the start in every container (packets without timestamps there)."""
+        self.container.close()
+        self._open()
 
     def _collect(self, packets: Iterator[Packet], start: int, held: list[Packet]) -> bool:
         """Fills `held` with what is needed to decode from `start` on; whether it begins with a keyframe in time."""
@@ -156,8 +160,10 @@ class Demuxer:
         if packet.pos is not None and packet.pos >= 0:
             self._position = packet.pos
         if packet.is_corrupt:
-            message = f"a damaged packet of stream {packet.stream_index} at byte {packet.pos}, pts {packet.pts}"
-            self._journal.warn("packet-damaged", message, place=f"byte {packet.pos}, pts {packet.pts}")
+            place = f"byte {self._position}, pts {packet.pts}"
+            self._journal.warn(
+                "packet-damaged", f"a damaged packet of stream {packet.stream_index} at {place}", place=place
+            )
 
     def _failed(self, error: Exception) -> None:
         after = "at the beginning" if self._position is None else f"after byte {self._position}"
