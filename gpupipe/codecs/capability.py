@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from gpupipe.codecs import pynv
-from gpupipe.device.driver import driver
+from gpupipe.device.driver import driver, same_context
 
 NVDEC_CODECS = {
     "h264": "H264", "hevc": "HEVC", "av1": "AV1", "vp9": "VP9", "vp8": "VP8",
@@ -95,13 +95,10 @@ def decoder_row(codec: str, chroma: str, depth: int, gpu: int = 0) -> DecoderRow
     if reason is not None:
         return DecoderRow(codec, chroma, depth, supported=False, reason=reason)
     library = pynv.load()
+    names = getattr(library.cudaVideoCodec, NVDEC_CODECS[codec]), getattr(library.cudaVideoChromaFormat, CHROMA[chroma])
     try:
-        caps: dict[str, int] = library.GetDecoderCaps(
-            gpu,
-            getattr(library.cudaVideoCodec, NVDEC_CODECS[codec]),
-            getattr(library.cudaVideoChromaFormat, CHROMA[chroma]),
-            depth,
-        )
+        with same_context():
+            caps: dict[str, int] = library.GetDecoderCaps(gpu, *names, depth)
     except Exception as error:  # noqa: BLE001  its exceptions share no base
         return DecoderRow(codec, chroma, depth, supported=False, reason=first_line(error))
     return DecoderRow(
@@ -143,7 +140,8 @@ def encoder_reason(error: Exception) -> str:
 def ask_encoder(library: Any, codec: str, gpu: int) -> EncoderRow:
     """What NVENC can do for one codec, by any library with PyNvVideoCodec's `GetEncoderCaps`."""
     try:
-        return encoder_row_from(library.GetEncoderCaps(gpuid=gpu, codec=codec), codec)
+        with same_context():
+            return encoder_row_from(library.GetEncoderCaps(gpuid=gpu, codec=codec), codec)
     except Exception as error:  # noqa: BLE001  its exceptions share no base
         return EncoderRow(codec, supported=False, reason=encoder_reason(error))
 

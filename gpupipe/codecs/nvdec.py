@@ -11,6 +11,7 @@ import av.error
 from gpupipe.codecs import pynv
 from gpupipe.codecs.capability import DecoderRow, decoder_row, first_line
 from gpupipe.codecs.sequence import crop_offset, signature
+from gpupipe.device.driver import primary_context, same_context
 from gpupipe.errors import DeviceError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.frame import NO_PTS, FrameBatch
@@ -159,18 +160,23 @@ class NvdecDecoder:
         self._session: Any = self._open()
 
     def _open(self) -> Any:
-        library = self._library
+        library, gpu = self._library, pynv.gpu_index(self._lane.device)
         try:
-            return library.CreateDecoder(
-                gpuid=pynv.gpu_index(self._lane.device),
-                codec=getattr(library.cudaVideoCodec, CODECS[self._codec]),
-                cudacontext=0,
-                cudastream=self._lane.handle,
-                usedevicememory=True,
-            )
+            with same_context():
+                return library.CreateDecoder(
+                    gpuid=gpu,
+                    codec=getattr(library.cudaVideoCodec, CODECS[self._codec]),
+                    cudacontext=primary_context(gpu),
+                    cudastream=self._lane.handle,
+                    usedevicememory=True,
+                )
         except Exception as error:  # noqa: BLE001  its exceptions share no base
             raise DeviceError(f"NVDEC does not open: {first_line(error)}", where=self._lane.device,
                               hint="use `device: cpu`") from None  # fmt: skip
+
+    def _reopen(self) -> None:
+        self.close()  # its surfaces are freed before the new session asks for memory
+        self._session = self._open()
 
     def decode(self, packet: av.Packet | None) -> Iterator[FrameBatch]:
         """See `base.Decoder`."""
@@ -197,8 +203,7 @@ class NvdecDecoder:
             sequence = signature(self._codec, bytes(packet))
             if sequence and self._sequence and sequence != self._sequence:
                 yield from self._drain()
-                self._session = None  # its surfaces are freed before the new session asks for memory
-                self._session = self._open()
+                self._reopen()
             self._sequence = sequence or self._sequence
         shown = (NO_PTS if packet.pts is None else packet.pts, packet.duration or 0)
         self._times[self._count] = None if packet.is_discard else shown
@@ -227,8 +232,8 @@ class NvdecDecoder:
                 raise DeviceError(f"NVDEC failed: {first_line(error)}", where=f"pts {pts}",
                                   hint="use `device: cpu`") from None  # fmt: skip
             self._journal.warn("decode-error", f"damaged video: NVDEC failed: {first_line(error)}", place=f"pts {pts}")
-            self._broken, self._session = True, None  # a session is not to be used after an exception
-            self._session = self._open()
+            self._broken = True
+            self._reopen()  # a session is not to be used after an exception
             return
         for frame in frames:
             self._broken = False
@@ -256,7 +261,9 @@ class NvdecDecoder:
 
     def close(self) -> None:
         """See `base.Decoder`."""
-        self._session = None
+        if self._session is not None:
+            with same_context():
+                self._session = None
 
 
 def _planes(address: int, source: FrameFormat) -> tuple[torch.Tensor, ...]:

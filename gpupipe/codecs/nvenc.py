@@ -15,6 +15,7 @@ from gpupipe.codecs.nvenc_options import arguments, b_frames, check_options
 from gpupipe.codecs.reorder import DtsClock, reorder_depth
 from gpupipe.codecs.sei import before_picture, hdr_sei
 from gpupipe.color import UNSPECIFIED, ChromaLocation, Range
+from gpupipe.device.driver import primary_context, same_context
 from gpupipe.errors import DeviceError, PlanError
 
 if TYPE_CHECKING:
@@ -167,11 +168,13 @@ class NvencEncoder:
 
     def _open(self, options: dict[str, str], gpu: int) -> Any:
         source = self.settings.input_format
+        context = 0 if self._lane.device == "cpu" else primary_context(gpu)
         try:
-            return self._library.CreateEncoder(
-                source.width, source.height, _SURFACES[source.pixels.name], False,
-                gpu_id=gpu, cudacontext=0, cudastream=self._lane.handle, **options,
-            )  # fmt: skip
+            with same_context():
+                return self._library.CreateEncoder(
+                    source.width, source.height, _SURFACES[source.pixels.name], False,
+                    gpu_id=gpu, cudacontext=context, cudastream=self._lane.handle, **options,
+                )  # fmt: skip
         except Exception as error:  # noqa: BLE001  its exceptions share no base
             raise DeviceError(f"NVENC does not open for {source}: {encoder_reason(error)}", where=self._lane.device,
                               hint="use `encoder: auto`, or other options") from None  # fmt: skip

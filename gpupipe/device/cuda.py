@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gpupipe.device.driver import enter_context
 from gpupipe.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class CudaLane:
     def __init__(self, device: str) -> None:
         self.device = device
         try:
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+            enter_context(torch.device(device).index or 0)
             self._stream: Any = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
         except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
             reason = str(error).splitlines()[0]

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _NAME_BYTES = 96
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CUdevice_attribute
@@ -74,3 +79,37 @@ def driver() -> Driver:
     gpus = tuple(_gpu(cuda, i) for i in range(count.value))
     reason = None if gpus else "the NVIDIA driver shows no GPU"
     return Driver(version, f"{number.value // 1000}.{number.value % 1000 // 10}", gpus, reason)
+
+
+@contextmanager
+def same_context() -> Iterator[None]:
+    """Keeps this thread's current CUDA context as it is.
+
+    Some libraries leave a context of their own current (PyNvVideoCodec's capability queries do), and whatever torch
+    makes after that, streams first of all, belongs to the wrong one.
+    """
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:  # no driver, no context
+        yield
+        return
+    before = ctypes.c_void_p()
+    cuda.cuCtxGetCurrent(ctypes.byref(before))
+    try:
+        yield
+    finally:
+        cuda.cuCtxSetCurrent(before)
+
+
+@lru_cache(maxsize=64)
+def primary_context(gpu: int) -> int:
+    """The CUcontext that CUDA's runtime, and so torch, uses on a GPU; it stays until the process ends."""
+    cuda, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
+    cuda.cuDeviceGet(ctypes.byref(device), gpu)
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    return context.value or 0
+
+
+def enter_context(gpu: int) -> None:
+    """Makes a GPU's primary context this thread's current one."""
+    ctypes.CDLL("libcuda.so.1").cuCtxSetCurrent(ctypes.c_void_p(primary_context(gpu)))
