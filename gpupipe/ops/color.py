@@ -6,7 +6,7 @@ rounding and dither: `ops.levels`. On CUDA the hot pairs, YUV to and from float 
 
 Error of fp16 storage: a value in 0.5..1 is rounded by at most 2^-12, that is 0.06 code values in 8 bit, 0.22 in 10 bit
 and 0.86 in 12 bit limited range (twice that for super-white, 1..2). YUV -> rgbf16 -> YUV of 4:4:4 material comes back
-within 1 code value in 8 and 10 bit and within 2 in 12 bit.
+exact in 8 bit (within 1 if dithered), within 1 in 10 bit, within 2 in 12 bit (3 if dithered); through rgbf32, exact.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpupipe.color import LUMA_COEFFICIENTS, Matrix, Range
 from gpupipe.errors import PlanError
 from gpupipe.ops.chroma import ChromaFilter
 from gpupipe.ops.lattice import plane_lattices
-from gpupipe.ops.levels import Reader, Writer, finish, split, storage_dtype
+from gpupipe.ops.levels import UNIT, Reader, Writer, component_levels, finish, split, storage_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +38,8 @@ class Converter:
     A Triton kernel compiles at its first call: call once, with planes of the same strides, before capture.
 
     Args:
-        source: what comes in. Tags that are not said are filled in by `ColorSpec.resolved`.
+        source: what comes in. Tags that are not said are filled in by `ColorSpec.resolved`, which looks at the size: a
+            chain that changes the size resolves them once, at its start.
         target: what goes out; of the same size and on the same device. Its tags say what to convert to, so leave them
             as the source's where only the pixel format should change. Transfer and primaries are not converted.
         dither: spread the rounding error by ordered dither where the depth drops (a float format counts as deep);
@@ -98,10 +99,15 @@ class Converter:
             if fused is not None:
                 self.kernel = "triton"
                 return fused
-        count = 1 if self.kind == "levels" and "gray" in (a.family, b.family) else 3
-        size = (self.target.width, self.target.height)
-        self._read = Reader(a, self._in.range or Range.FULL, count, self.source.device)
-        self._write = Writer(b, self._out.range or Range.FULL, size, self.target.device, dithered=self._dithered)
+        levels_in = [component_levels(a, self._in.range or Range.FULL, index) for index in range(3)]
+        if self.kind == "levels" and "gray" in (a.family, b.family):
+            levels_in = levels_in[:1]
+        # Between integer formats of one matrix codes become codes by a single multiply-add.
+        direct = self.kind == "levels" and "float" not in (a.layout, b.layout)
+        self._read = Reader(a, [UNIT] * len(levels_in) if direct else levels_in, self.source.device)
+        come = levels_in if direct else [UNIT] * 3
+        come = come * 3 if b.family == "rgb" else come
+        self._write = Writer(self.target, self._out.range or Range.FULL, come, dithered=self._dithered)
         return {"rearrange": self._rearrange, "levels": self._relevel, "matrix": self._through_rgb}[self.kind]
 
     def _coefficients(self, family: str, matrix: Matrix) -> tuple[float, float]:

@@ -25,6 +25,8 @@ _STEP_X = tl.constexpr(dither.STEP_X)
 _STEP_Y = tl.constexpr(dither.STEP_Y)
 _PHASE = tl.constexpr(dither.PHASE)
 _ROWS, _COLUMNS = 4, 128
+# Sizes and batch strides change neither the code nor how wide loads can be, so they make no kernel of their own.
+_PLAIN = ("width", "height", "chroma_width", "chroma_height", "y_n", "c_n", "out_n", "rgb_n")
 
 
 @triton.jit
@@ -51,7 +53,7 @@ def _bilinear(ptr, top, bottom, left, right, weight_y, weight_x):
     return above * (1 - weight_y) + below * weight_y
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_PLAIN)
 def _to_rgb(
     y_ptr, u_ptr, v_ptr, out_ptr, width, height, chroma_width, chroma_height,
     y_n, y_h, y_w, c_n, c_h, c_w, out_n, out_c, out_h, out_w,
@@ -91,7 +93,7 @@ def _store(ptr, value, x, y, inside, offset, top, COMPONENT: tl.constexpr, MSB: 
     tl.store(ptr, code.to(ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_PLAIN)
 def _to_yuv(
     rgb_ptr, y_ptr, u_ptr, v_ptr, width, height, chroma_width, chroma_height,
     rgb_n, rgb_c, rgb_h, rgb_w, y_n, y_h, y_w, c_n, c_h, c_w,

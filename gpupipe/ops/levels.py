@@ -11,7 +11,7 @@ from gpupipe.color import Range
 from gpupipe.ops import dither
 
 if TYPE_CHECKING:
-    from gpupipe.format import PixelFormat
+    from gpupipe.format import FrameFormat, PixelFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,10 @@ class Levels:
     """Highest legal code, 2^depth - 1: footroom and headroom are kept."""
 
 
+UNIT = Levels(1, 0, 1)
+"""Levels of what is nominal already."""
+
+
 def levels(depth: int, range_: Range, *, chroma: bool) -> Levels:
     """H.273 equations 20 to 28: the codes of a component of `depth` bits."""
     top = (1 << depth) - 1
@@ -34,7 +38,9 @@ def levels(depth: int, range_: Range, *, chroma: bool) -> Levels:
 
 
 def component_levels(pixels: PixelFormat, range_: Range, index: int) -> Levels:
-    """Levels of component `index` (Y, Cb, Cr or R, G, B) of an integer format."""
+    """Levels of component `index` (Y, Cb, Cr or R, G, B) of a format."""
+    if pixels.layout == "float":
+        return UNIT
     return levels(pixels.depth, range_, chroma=pixels.family == "yuv" and index > 0)
 
 
@@ -58,61 +64,66 @@ def storage_dtype(pixels: PixelFormat) -> torch.dtype:
 
 
 class Reader:
-    """Takes planes apart into float32 components of nominal value.
+    """Takes planes apart into float32 components.
 
     Args:
         pixels: format of the planes.
-        range_: their range; of no account for a float format.
-        count: how many components are wanted, from the first on (1 for luma alone).
+        levels_in: levels of the components wanted, from the first on (one for luma alone): what comes out is nominal.
+            UNIT gives codes as they are, and float formats as they are.
         device: where the planes are.
     """
 
-    def __init__(self, pixels: PixelFormat, range_: Range, count: int, device: str) -> None:
-        self._pixels, self._count = pixels, count
+    def __init__(self, pixels: PixelFormat, levels_in: list[Levels], device: str) -> None:
+        self._pixels, self._count = pixels, len(levels_in)
         self._gains: list[float] = []
         self._biases: list[torch.Tensor] = []
-        if pixels.layout == "float":
-            return
-        for index in range(count):
-            lv = component_levels(pixels, range_, index)
+        for lv in levels_in:
             # Offsets are powers of two, so black and neutral come out as exactly 0 from one multiply-add.
             self._gains.append(1 / (lv.scale * (1 << pixels.msb_shift)))
             self._biases.append(torch.tensor(-lv.offset / lv.scale, dtype=torch.float32, device=device))
+        self._scaled = levels_in[0] != UNIT or pixels.msb_shift > 0
 
     def __call__(self, planes: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-        """Components (N, H, W) in float32; those of an rgbf32 picture are views of the planes, others are new."""
+        """Components (N, H, W) in float32; those of an rgbf32 picture are views of its plane, others are new."""
         components = split(planes, self._pixels)[: self._count]
         if self._pixels.layout == "float":
             return [c.to(torch.float32) for c in components]
         out = []
         for c, gain, bias in zip(components, self._gains, self._biases, strict=True):
             value = c.to(torch.float32)
-            out.append(torch.add(bias, value, alpha=gain, out=value))
+            out.append(torch.add(bias, value, alpha=gain, out=value) if self._scaled else value)
         return out
 
 
 class Writer:
-    """Puts float32 components of nominal value together as planes.
+    """Puts float32 components together as planes.
 
-    Integer formats: code = floor(scale * value + offset + t), t = 1/2 (round half up) or a dither threshold,
+    Integer formats: code = floor(gain * value + offset + t), t = 1/2 (round half up) or a dither threshold,
     clamped to 0..2^depth - 1. Float formats take the values as they are. A missing component is neutral chroma.
+
+    Args:
+        target: format of the planes.
+        range_: their range; of no account for a float format.
+        levels_in: levels of each component that comes in; UNIT where it is nominal.
+        dithered: whether codes are dithered or rounded.
     """
 
-    def __init__(
-        self, pixels: PixelFormat, range_: Range, size: tuple[int, int], device: str, *, dithered: bool
-    ) -> None:
-        self._pixels, self._device = pixels, device
-        self._shapes = pixels.plane_shapes(*size)
-        self._levels: list[Levels] = []
+    def __init__(self, target: FrameFormat, range_: Range, levels_in: list[Levels], *, dithered: bool) -> None:
+        self._pixels, self._device = target.pixels, target.device
+        self._shapes = target.pixels.plane_shapes(target.width, target.height)
+        self._gains: list[float] = []
         self._biases: list[torch.Tensor] = []
-        if pixels.layout == "float":
+        self._top = (1 << self._pixels.depth) - 1
+        if self._pixels.layout == "float":
             return
-        shapes = [p.shape for p in split(self._empty(0), pixels)]
-        for index, (_, height, width) in enumerate(shapes):
-            lv = component_levels(pixels, range_, index)
-            self._levels.append(lv)
+        shapes = [p.shape for p in split(self._empty(0), self._pixels)]
+        for index, ((_, height, width), lv_in) in enumerate(zip(shapes, levels_in, strict=False)):
+            lv = component_levels(self._pixels, range_, index)
+            # Limited range to limited range: a power of two and whole numbers, so both devices get the very same codes.
+            gain = lv.scale / lv_in.scale
             threshold = dither.thresholds(height, width, index) if dithered else torch.tensor(0.5)
-            self._biases.append((threshold + lv.offset).to(device))
+            self._gains.append(gain)
+            self._biases.append((threshold + (lv.offset - lv_in.offset * gain)).to(self._device))
 
     def _empty(self, batch: int) -> tuple[torch.Tensor, ...]:
         dtype = storage_dtype(self._pixels)
@@ -138,9 +149,8 @@ class Writer:
                 continue
             value = components[index]
             if self._pixels.layout != "float":
-                lv = self._levels[index]
-                value = torch.add(self._biases[index], value, alpha=lv.scale, out=value if owned else None)
-                value.clamp_(0, lv.top)
+                out = value if owned else None
+                value = torch.add(self._biases[index], value, alpha=self._gains[index], out=out).clamp_(0, self._top)
             if value is not view:
                 view.copy_(value)
         return tuple(finish(p, self._pixels) for p in planes)

@@ -1,0 +1,200 @@
+"""The Triton kernels against the torch reference: on the GPU, and by Triton's interpreter where there is none."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import h273
+import numpy as np
+import pytest
+import torch
+
+from gpupipe.color import LUMA_COEFFICIENTS, ChromaLocation, ColorSpec, Matrix, Range
+from gpupipe.format import PIXEL_FORMATS, FrameFormat
+from gpupipe.ops import color
+from gpupipe.ops.color import Converter
+
+Planes = tuple[torch.Tensor, ...]
+HOT = ["nv12", "p010le", "yuv420p", "yuv420p10le"]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def spec(location: ChromaLocation = ChromaLocation.LEFT, range_: Range = Range.LIMITED) -> ColorSpec:
+    return ColorSpec(Matrix.BT709, range=range_, chroma_location=location)
+
+
+def noise(source: FrameFormat, batch: int, *, padding: int = 0, seed: int = 11) -> Planes:
+    """Random planes on the format's device; with `padding`, rows lie further apart than they are wide."""
+    random, pixels, planes = np.random.default_rng(seed), source.pixels, []
+    for shape in pixels.plane_shapes(source.width, source.height):
+        if pixels.layout == "float":
+            values = random.uniform(-0.1, 1.1, (batch, *shape)).astype(f"f{pixels.bytes_per_sample}")
+        else:
+            values = random.integers(0, 1 << pixels.depth, (batch, *shape)) << pixels.msb_shift
+            values = values.astype(f"u{pixels.bytes_per_sample}")
+        if padding:
+            axis = 3 if pixels.layout == "float" else 2
+            wide = np.pad(values, [(0, padding * (i == axis)) for i in range(values.ndim)])
+            planes.append(torch.from_numpy(wide).to(source.device).narrow(axis, 0, values.shape[axis]))
+        else:
+            planes.append(torch.from_numpy(values).to(source.device))
+    return tuple(planes)
+
+
+def assert_close(got: Planes, expected: Planes, target: FrameFormat) -> None:
+    """At most a code value or 2^-10 apart, and seldom at all: another order of addition may tip a tie."""
+    for p, q in zip(got, expected, strict=True):
+        assert p.shape == q.shape
+        assert p.dtype == q.dtype
+    for p, q in zip(*(h273.components(x, target.pixels.name) for x in (got, expected)), strict=True):
+        error = np.abs(p.astype(np.float64) - q)
+        if target.pixels.layout == "float":
+            assert error.max() <= (2**-10 if target.pixels.depth == 16 else 4e-6)
+        else:
+            assert error.max() <= 1
+            assert (error > 0).mean() <= 0.01 + 1 / error.size
+
+
+def interpreted() -> None:
+    """Runs in a process of its own with TRITON_INTERPRET=1: kernels called directly, planes on the CPU."""
+    from gpupipe.ops.color_triton import ToRgb, ToYuv  # noqa: PLC0415  (reads the environment)
+
+    names = [*HOT, "yuv422p10le", "yuv444p12msble"]
+    for i, (name, location) in list(enumerate(itertools.product(names, ChromaLocation)))[::2]:
+        range_, dithered = (Range.LIMITED, Range.FULL)[i // 2 % 2], i % 5 < 3
+        width, height = ((3, 5), (1, 1), (133, 6))[i % 3]
+        yuv = FrameFormat(PIXEL_FORMATS[name], width, height, spec(location, range_))
+        rgb = yuv.with_(pixels=PIXEL_FORMATS["rgbf16" if i % 8 else "rgbf32"])
+        dtype = torch.float16 if i % 8 else torch.float32
+        planes, values = noise(yuv, 2, padding=i % 4), noise(rgb, 2, padding=i % 4)
+        matrix = LUMA_COEFFICIENTS[Matrix.BT709]
+        assert_close(ToRgb(yuv, range_, matrix, dtype)(planes), Converter(yuv, rgb)(planes), rgb)
+        expected = Converter(rgb, yuv, dither=dithered)(values)
+        assert_close(ToYuv(yuv, range_, matrix, dithered=dithered)(values), expected, yuv)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed; the gpu tests run the kernels")
+def test_kernels_in_the_interpreter() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", __file__],
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def pair(name: str, width: int, height: int, color_: ColorSpec, working: str) -> tuple[FrameFormat, FrameFormat]:
+    yuv = FrameFormat(PIXEL_FORMATS[name], width, height, color_, device="cuda:0")
+    return yuv, yuv.with_(pixels=PIXEL_FORMATS[working])
+
+
+def reference(
+    monkeypatch: pytest.MonkeyPatch, source: FrameFormat, target: FrameFormat, *, dither: bool = True
+) -> Converter:
+    """The torch path on the GPU."""
+    with monkeypatch.context() as patch:
+        patch.setattr(color, "find_spec", lambda _: None)
+        converter = Converter(source, target, dither=dither)
+    assert converter.kernel == "torch"
+    return converter
+
+
+LEFT = ChromaLocation.LEFT
+CASES = [(n, "rgbf16", LEFT) for n in (*HOT, "yuv422p10le", "yuv444p", "p012le", "yuv444p12msble")] + [
+    ("nv12", "rgbf16", ChromaLocation.CENTER),
+    ("p010le", "rgbf32", ChromaLocation.TOP_LEFT),
+    ("yuv420p10le", "rgbf16", ChromaLocation.BOTTOM),
+]  # every case costs some compilations
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "working", "location"), CASES)
+def test_kernels_on_the_gpu(name: str, working: str, location: ChromaLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [(1, 1), (3, 5), (321, 241), (128, 4), (130, 6), (1920, 1080)]
+    for (width, height), batch, padding in zip(sizes, (2, 1, 3, 1, 2, 1), (0, 3, 7, 0, 0, 128), strict=True):
+        for range_ in Range:
+            yuv, rgb = pair(name, width, height, spec(location, range_), working)
+            for source, target, dither in ((yuv, rgb, True), (rgb, yuv, True), (rgb, yuv, False)):
+                converter = Converter(source, target, dither=dither)
+                assert converter.kernel == "triton"
+                planes = noise(source, batch, padding=padding)
+                expected = reference(monkeypatch, source, target, dither=dither)(planes)
+                assert_close(converter(planes), expected, target)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["nv12", "p010le"])
+def test_kernels_at_4k(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    yuv, rgb = pair(name, 3840, 2160, spec(), "rgbf16")
+    for source, target in ((yuv, rgb), (rgb, yuv)):
+        planes = noise(source, 2)
+        assert_close(Converter(source, target)(planes), reference(monkeypatch, source, target)(planes), target)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("matrix", LUMA_COEFFICIENTS, ids=lambda m: m.name)
+@pytest.mark.parametrize("range_", Range)
+@pytest.mark.parametrize("name", HOT)
+def test_kernels_against_exact_arithmetic(matrix: Matrix, range_: Range, name: str) -> None:
+    for location in ChromaLocation:
+        said = ColorSpec(matrix, range=range_, chroma_location=location)
+        yuv, rgb = pair(name, 68, 46, said, "rgbf32")
+        for source, target, bound in ((yuv, rgb, 4e-6), (rgb, yuv, 0.501)):
+            planes = noise(source, 1)
+            got = h273.components(Converter(source, target, dither=False)(planes), target.pixels.name)
+            exact = h273.convert(planes, source, target)
+            assert max(np.abs(p - q).max() for p, q in zip(got, exact, strict=True)) <= bound
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("source", PIXEL_FORMATS)
+@pytest.mark.parametrize("field_order", ["progressive", "tt"])
+def test_every_pair_is_the_same_on_both_devices(source: str, field_order: str) -> None:
+    for target in PIXEL_FORMATS:
+        a, b = (FrameFormat(PIXEL_FORMATS[n], 37, 22, spec(), field_order=field_order) for n in (source, target))
+        planes = noise(a, 2)
+        expected = Converter(a, b)(planes)
+        converter = Converter(a.with_(device="cuda:0"), b.with_(device="cuda:0"))
+        got = tuple(p.cpu() for p in converter(tuple(p.cuda() for p in planes)))
+        if converter.kind != "matrix" and "float" not in (a.pixels.layout, b.pixels.layout):
+            assert all(torch.equal(p, q) for p, q in zip(got, expected, strict=True)), target
+        else:
+            assert_close(got, expected, b)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("nv12", "rgbf16"), ("rgbf16", "nv12"), ("p010le", "nv12"), ("yuv422p10le", "yuv420p"), ("rgbf16", "gbrp10le")],
+)
+def test_capture_in_a_graph_without_waiting(source: str, target: str) -> None:
+    a, b = (FrameFormat(PIXEL_FORMATS[n], 640, 360, spec(), device="cuda:0") for n in (source, target))
+    converter, planes, fresh = Converter(a, b), noise(a, 2), noise(a, 2, seed=12)
+    converter(planes)  # compiles
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        converter(planes)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = converter(planes)
+    for p, q in zip(planes, fresh, strict=True):
+        p.copy_(q)
+    graph.replay()
+    torch.cuda.synchronize()
+    for p, q in zip(out, converter(fresh), strict=True):
+        assert torch.equal(p.cpu(), q.cpu())
+
+
+if __name__ == "__main__":
+    interpreted()
