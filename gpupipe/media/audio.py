@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import av
 from av.audio.fifo import AudioFifo
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpupipe.journal import Journal
+
+    Packet: TypeAlias = av.Packet[Any]
 
 PCM_FRAME = 1024
 """Samples a packet for codecs that take any number."""
@@ -99,7 +101,7 @@ class AudioEncoder:
         """A stream that describes what comes out; valid while this object lives."""
         return cast("av.AudioStream", self._template)
 
-    def encode(self, packet: av.Packet) -> list[av.Packet]:
+    def encode(self, packet: Packet) -> list[Packet]:
         """Feeds one packet of the source; returns what is ready."""
         try:
             frames = self._decoder.decode(packet)
@@ -110,14 +112,14 @@ class AudioEncoder:
                 place=f"pts {packet.pts}",
             )
             return []
-        done: list[av.Packet] = []
+        done: list[Packet] = []
         for frame in frames:
             done += self._take(frame, packet)
         return done
 
-    def finish(self) -> list[av.Packet]:
+    def finish(self) -> list[Packet]:
         """Drains decoder, resampler and encoder."""
-        done: list[av.Packet] = []
+        done: list[Packet] = []
         for frame in self._decoder.decode(None):
             done += self._take(frame, None)
         for frame in self._resampler.resample(None):
@@ -125,7 +127,7 @@ class AudioEncoder:
         done += self._drain(last=True)
         return done + list(self._template.codec_context.encode(None))
 
-    def _take(self, frame: av.AudioFrame, packet: av.Packet | None) -> list[av.Packet]:
+    def _take(self, frame: av.AudioFrame, packet: Packet | None) -> list[Packet]:
         base = frame.time_base or (packet.time_base if packet is not None else None)
         if frame.pts is not None and base:
             self._synchronise(frame.pts * Fraction(base.numerator, base.denominator))
@@ -179,8 +181,8 @@ class AudioEncoder:
             frame = _cut(frame, skip, keep)
         self._fifo.write(frame)
 
-    def _drain(self, *, last: bool) -> list[av.Packet]:
-        done: list[av.Packet] = []
+    def _drain(self, *, last: bool) -> list[Packet]:
+        done: list[Packet] = []
         for frame in self._frames(last=last):
             frame.pts = (self._origin or 0) + self._written
             frame.time_base = Fraction(1, self.rate)

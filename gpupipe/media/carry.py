@@ -82,10 +82,12 @@ def _audio(stream: StreamInfo, target: Container, wanted: Wanted) -> Decision:
         if not holds(target.name, new):
             raise PlanError(f"{target.name} cannot hold {new} audio", where="output.audio.codec")
         return Track(index, "audio", "encode", f"{codec} to {new}", new), None
-    if holds(target.name, codec):
+    unnamed = stream.details.get("layout", "").endswith("channels") and int(stream.details.get("channels", "0")) > 2
+    discrete = codec.startswith("pcm_") and unnamed
+    if holds(target.name, codec) and not (discrete and target.name == "mp4"):  # MP4's PCM must say what each channel is
         return Track(index, "audio", "copy"), None
     plain = _lossless_pcm(codec)
-    if codec.startswith("pcm_") and holds(target.name, plain):
+    if codec.startswith("pcm_") and not discrete and holds(target.name, plain):
         return Track(index, "audio", "encode", f"{codec} to {plain}, sample for sample", plain), None
     return _drop(stream, target, "audio", "; set `audio: {codec: ...}` to re-encode it, or choose another container")
 

@@ -60,6 +60,8 @@ class Container:
     """Muxer options."""
     only: frozenset[str] | None = None
     """Codecs it holds, where libav's own answer is not to be trusted."""
+    never: frozenset[str] = frozenset()
+    """Codecs that libav says it holds, and then refuses when the header is written."""
     text: str | None = None
     """Text subtitle codec that others are turned into."""
     covers: frozenset[str] = frozenset()
@@ -105,6 +107,7 @@ CONTAINERS: tuple[Container, ...] = (
         "mov",
         ("mov", "qt"),
         {"movflags": "+use_metadata_tags"},
+        never=frozenset({"av1", "vp9", "vp8", "opus", "flac", "truehd"}),
         text="mov_text",
         chapters=True,
         timecode=True,
@@ -114,6 +117,7 @@ CONTAINERS: tuple[Container, ...] = (
         "matroska",
         "matroska",
         ("mkv",),
+        never=frozenset({"rawvideo"}),
         text="subrip",
         covers=_PICTURES,
         attachments=True,
@@ -161,7 +165,7 @@ def container_of(path: Path) -> str:
 def holds(name: str, codec: str) -> bool:
     """Whether the container of that name can hold streams of that codec (libav's codec name)."""
     kind = container(name)
-    if not codec:
+    if not codec or codec in kind.never:
         return False
     if kind.only is not None:
         return codec in kind.only

@@ -153,14 +153,28 @@ def chapters(source: Iterable[dict[str, Any]], span: Span) -> list[dict[str, Any
 
 
 def codec_tag(stream: Any, source: Any, container: Container, source_container: str) -> None:
-    """Keeps the four-letter code between files of the QuickTime family: it tells ProRes and PCM kinds apart."""
+    """Keeps the four-letter code between files of the QuickTime family: it tells kinds of ProRes and PCM apart.
+
+    Matroska stores it for ProRes, which has no other place for its profile.
+    """
     context, old = stream.codec_context, source.codec_context
-    if context is None or old is None or not container.mov:
+    if context is None or old is None:
+        return
+    if container.matroska and old.codec.canonical_name == "prores":
+        context.codec_tag = old.codec_tag
+    if not container.mov:
         return
     if "mov" in source_container.split(",") and _accepts(source, old.codec_tag, container):
         context.codec_tag = old.codec_tag
     elif old.codec.canonical_name == "hevc":
         context.codec_tag = "hvc1"
+
+
+def channels(stream: Any, container: Container) -> None:
+    """Names the channels of mono and stereo PCM, whose source may not: MP4 must say what each one is."""
+    context = stream.codec_context
+    if container.mov and stream.type == "audio" and context.layout.name in ("1 channels", "2 channels"):
+        context.layout = "mono" if context.layout.nb_channels == 1 else "stereo"
 
 
 def _accepts(template: Any, tag: str, container: Container) -> bool:
@@ -173,6 +187,17 @@ def _accepts(template: Any, tag: str, container: Container) -> bool:
     except (ValueError, av.FFmpegError):
         return False
     return True
+
+
+_DESCRIBED = (
+    "pix_fmt",
+    "color_range",
+    "color_primaries",
+    "color_trc",
+    "colorspace",
+    "sample_aspect_ratio",
+    "field_order",
+)
 
 
 class AddedVideo:
@@ -191,12 +216,10 @@ def add_video(out: Any, template: Any, static: HdrInfo, container: Container) ->
     if described is not None:
         # The way through MOV changes these: extradata to the form of MOV, range and aspect to what its boxes hold.
         context.extradata = old.extradata
-        for name in ("color_range", "color_primaries", "color_trc", "colorspace", "sample_aspect_ratio", "field_order"):
+        for name in _DESCRIBED:
             if value := getattr(old, name):
                 setattr(context, name, value)
-    if container.mov:
-        if old.codec.canonical_name == "hevc":
-            context.codec_tag = "hvc1"  # what Apple's players want
-        elif old.codec_tag.strip("\0") and _accepts(template, old.codec_tag, container):
-            context.codec_tag = old.codec_tag
+    codec_tag(stream, template, container, "mov")
+    if container.mov and old.codec.canonical_name == "hevc":
+        context.codec_tag = "hvc1"  # what Apple's players want
     return AddedVideo(stream, described)

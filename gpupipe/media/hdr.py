@@ -89,18 +89,23 @@ class DescribedStream:
 
 
 def describe(template: av.VideoStream, hdr: HdrInfo) -> DescribedStream | None:
-    """`template` with the metadata of `hdr` beside it; None where there is none, or MOV cannot describe the codec."""
+    """`template` with the metadata of `hdr` beside it; None where there is none, or neither MP4 nor MOV holds the codec."""
     extra = boxes(hdr)
     if not extra:
         return None
+    for muxer in ("mp4", "mov"):  # VP9 and AV1 are in MP4 alone, ProRes in MOV alone
+        try:
+            header = _header(template, muxer)
+            source = av.open(io.BytesIO(insert(header, extra)), format="mov")
+        except (ValueError, LookupError, av.FFmpegError):
+            continue
+        return DescribedStream(source.streams.video[0], source)
+    return None
+
+
+def _header(template: av.VideoStream, muxer: str) -> bytes:
     memory = io.BytesIO()
-    try:
-        with av.open(memory, "w", format="mov", options={"movflags": "empty_moov"}) as scratch:
-            stream = scratch.add_stream_from_template(template, opaque=True)
-            stream.codec_context.codec_tag = template.codec_context.codec_tag
-            scratch.start_encoding()
-            header = memory.getvalue()
-        source = av.open(io.BytesIO(insert(header, extra)), format="mov")
-    except (ValueError, LookupError, av.FFmpegError):
-        return None
-    return DescribedStream(source.streams.video[0], source)
+    with av.open(memory, "w", format=muxer, options={"movflags": "empty_moov"}) as scratch:
+        scratch.add_stream_from_template(template, opaque=True)
+        scratch.start_encoding()
+        return memory.getvalue()

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from gpupipe.media.audio import AudioEncoder
 from gpupipe.media.rescale import Monotonic, Rescaler, SampleClock
 from gpupipe.media.text import TextConverter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import av
     from av.container import OutputContainer
 
     from gpupipe.journal import Journal
+
+    Packet: TypeAlias = av.Packet[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,11 @@ class Lane(Protocol):
         """
         ...
 
-    def packets(self, packet: av.Packet) -> Iterable[av.Packet]:
+    def packets(self, packet: Packet) -> Iterable[Packet]:
         """The packets to write for one that came in."""
         ...
 
-    def finish(self) -> Iterable[av.Packet]:
+    def finish(self) -> Iterable[Packet]:
         """What is left at the end."""
         ...
 
@@ -62,19 +65,21 @@ class _Timed:
         self._time_base, self._span, self._what, self._journal = time_base, span, what, journal
 
     def begin(self, *, strict: bool, edit_lists: bool) -> None:
+        """See Lane."""
         self._target = _fraction(self.stream.time_base)
         self._rescale = Rescaler(self._time_base, self._target, self._span.offset)
         self._rising = Monotonic(1 if strict else 0, self._what, self._journal)
         self._edit_lists = edit_lists
 
-    def _emit(self, packet: av.Packet, pts: int, dts: int, duration: int) -> av.Packet:
+    def _emit(self, packet: Packet, pts: int, dts: int, duration: int) -> Packet:
         dts = self._rising(dts)
         packet.dts, packet.pts, packet.duration = dts, max(pts, dts), duration
         packet.time_base = self._target
         packet.stream = self.stream
         return packet
 
-    def finish(self) -> Iterable[av.Packet]:
+    def finish(self) -> Iterable[Packet]:
+        """See Lane."""
         return ()
 
 
@@ -84,7 +89,7 @@ class VideoLane(_Timed):
     def __init__(self, stream: Any, time_base: Fraction, span: Span, journal: Journal) -> None:
         super().__init__(stream, time_base, span, "video", journal)
 
-    def packets(self, packet: av.Packet) -> Iterable[av.Packet]:
+    def packets(self, packet: Packet) -> Iterable[Packet]:
         """The packet on the output's clock."""
         pts = packet.pts if packet.pts is not None else packet.dts
         assert pts is not None
@@ -101,16 +106,18 @@ class CopyLane(_Timed):
         self._source, self._kind = source, kind
         self._end: int | None = None
         """Where the last packet ended, in the source's time base."""
+        self._dts: int | None = None
         self._keyed = False
         self._clock: SampleClock | None = None
 
     def begin(self, *, strict: bool, edit_lists: bool) -> None:
+        """See Lane."""
         super().begin(strict=strict, edit_lists=edit_lists)
         rate = getattr(self._source.codec_context, "sample_rate", 0) if self._kind == "audio" else 0
         if rate and self._target == Fraction(1, rate) and self._time_base > self._target:
             self._clock = SampleClock(tolerance=int(self._time_base / self._target) + 1)
 
-    def packets(self, packet: av.Packet) -> Iterable[av.Packet]:
+    def packets(self, packet: Packet) -> Iterable[Packet]:
         """The packet on the output's clock; nothing where it lies outside the range."""
         if self._kind == "cover":
             return (self._emit(packet, 0, 0, 0),)
@@ -130,23 +137,27 @@ class CopyLane(_Timed):
             ),
         )
 
-    def _times(self, packet: av.Packet) -> tuple[int, int]:
-        """pts and dts; a missing one is taken from the other, both from the end of the packet before."""
-        pts, dts = packet.pts, packet.dts
+    def _times(self, packet: Packet) -> tuple[int, int]:
+        """Presentation and decoding time; a missing one is taken from the other, both from the end of the packet before."""
+        pts, dts, length = packet.pts, packet.dts, packet.duration or 0
         if pts is None and dts is None:
             pts = self._end or 0
             self._journal.warn(
                 "pts-missing", f"{self._what}: packets without a time follow the one before", place=f"at {pts}"
             )
-        first = pts if pts is not None else dts
-        assert first is not None
-        return first, dts if dts is not None else first
+        shown = pts if pts is not None else dts
+        assert shown is not None
+        if dts is None and self._kind == "video":  # libav leaves it out until it knows the reordering
+            depth = getattr(self._source.codec_context, "reorder_depth", 0)
+            dts = shown - depth * length if self._dts is None else min(shown, self._dts + length)
+        self._dts = dts if dts is not None else shown
+        return shown, self._dts
 
-    def _cut(self, packet: av.Packet, pts: int, length: int) -> tuple[int, int] | None:
-        """pts and duration of the part in range; None where there is none.
+    def _cut(self, packet: Packet, pts: int, length: int) -> tuple[int, int] | None:
+        """Begin and length of the part in range; None where there is none.
 
-        Subtitles and data are shortened. Audio keeps the whole packet that reaches over the start where the container can
-        hide its beginning, else begins with the first whole one. Video begins with the first key frame.
+        Subtitles and data are shortened. Audio keeps the packet that reaches over the start where the container can hide
+        its beginning, else begins with the first whole one. Video begins with the first key frame.
         """
         span, base = self._span, self._time_base
         if span.end is not None and pts * base >= span.end:
@@ -165,7 +176,7 @@ class CopyLane(_Timed):
             length = min(length, int(span.end // base) - pts)
         return pts, length
 
-    def _key(self, packet: av.Packet) -> bool:
+    def _key(self, packet: Packet) -> bool:
         if not self._keyed and not packet.is_keyframe:
             self._journal.warn(
                 "copied-video-late", f"{self._what} is copied and begins with its first key frame in the range"
@@ -174,7 +185,7 @@ class CopyLane(_Timed):
         self._keyed = True
         return True
 
-    def _samples(self, packet: av.Packet) -> int:
+    def _samples(self, packet: Packet) -> int:
         """Length of an audio packet in samples: the codec's own frame size, else what its duration says."""
         context = self._source.codec_context
         name = context.codec.name
@@ -190,7 +201,7 @@ class TextLane(CopyLane):
         self._convert = TextConverter(source, codec, container)
         super().__init__(source, self._convert.stream, "subtitle", span, journal)
 
-    def packets(self, packet: av.Packet) -> Iterable[av.Packet]:
+    def packets(self, packet: Packet) -> Iterable[Packet]:
         """The packet converted, and then as any copied one."""
         converted = self._convert(packet)
         return () if converted is None else super().packets(converted)
@@ -205,15 +216,15 @@ class AudioLane(_Timed):
         self.template = self._encoder.template
         super().__init__(None, Fraction(1, self.rate), span, f"stream {source.index}", journal)
 
-    def packets(self, packet: av.Packet) -> Iterable[av.Packet]:
+    def packets(self, packet: Packet) -> Iterable[Packet]:
         """What the encoder has ready."""
         return self._timed(self._encoder.encode(packet))
 
-    def finish(self) -> Iterable[av.Packet]:
+    def finish(self) -> Iterable[Packet]:
         """What was still in the encoder."""
         return self._timed(self._encoder.finish())
 
-    def _timed(self, made: list[av.Packet]) -> Iterable[av.Packet]:
+    def _timed(self, made: list[Packet]) -> Iterable[Packet]:
         for packet in made:
             pts = packet.pts if packet.pts is not None else packet.dts
             assert pts is not None

@@ -2,13 +2,15 @@
 
 The muxer takes it from `AVStream.sample_aspect_ratio`, which PyAV cannot set. So the video track is given a display
 matrix that stands for nothing, whose Projection element is 14 bytes long, and these bytes are then overwritten in place
-with DisplayWidth, DisplayHeight and DisplayUnit. Nothing moves, so every offset in the file stays right.
+with DisplayWidth and DisplayHeight. Nothing moves, so every offset in the file stays right.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -19,21 +21,27 @@ PLACEHOLDER_DEGREES = 90
 """Rotation of the display matrix that makes room."""
 
 _SEGMENT, _TRACKS, _CRC, _ENTRY, _VIDEO, _PROJECTION = 0x18538067, 0x1654AE6B, 0xBF, 0xAE, 0xE0, 0x7670
-_WIDTH, _HEIGHT, _UNIT = b"\x54\xb0", b"\x54\xba", b"\x54\xb2"
-_UNIT_ASPECT = 3
-"""DisplayUnit: the two numbers are an aspect ratio, not pixels."""
+_WIDTH, _HEIGHT, _UNIT = b"\x54\xb0", b"\x54\xba", 0x54B2
+_PIXELS, _RATIO = 0, 3
+"""Values of DisplayUnit."""
 
 
-def display_elements(width: int, height: int, aspect: Fraction, *, webm: bool) -> bytes:
-    """DisplayWidth and so on, as libav writes them: pixels where they are whole, else (not in WebM) the ratio."""
+@dataclass(frozen=True, slots=True)
+class DisplaySize:
+    """What Matroska says of the size at which the pictures are shown."""
+
+    width: int
+    height: int
+    ratio: bool
+    """The two numbers are an aspect ratio, not pixels."""
+
+
+def display_size(width: int, height: int, aspect: Fraction, *, webm: bool) -> DisplaySize:
+    """As libav itself would say it: pixels where they are whole, else the ratio, which WebM does not know."""
     shown = width * aspect
     if shown.denominator == 1 or webm:
-        return _number(_WIDTH, round(shown)) + _number(_HEIGHT, height)
-    ratio = shown / height
-    elements = _number(_WIDTH, ratio.numerator) + _number(_HEIGHT, ratio.denominator) + _number(_UNIT, _UNIT_ASPECT)
-    if len(elements) > 14:  # a ratio of huge numbers: the nearest whole pixel is closer than anyone sees
-        return _number(_WIDTH, round(shown)) + _number(_HEIGHT, height)
-    return elements
+        return DisplaySize(round(shown), height, ratio=False)
+    return DisplaySize((shown / height).numerator, (shown / height).denominator, ratio=True)
 
 
 def _number(identifier: bytes, value: int) -> bytes:
@@ -65,23 +73,26 @@ def _find(data: bytes, start: int, end: int, wanted: int, nth: int = 0) -> tuple
     raise LookupError(f"EBML element {wanted:x}")
 
 
-def write_display_size(path: Path, track: int, elements: bytes) -> None:
-    """Puts `elements` in the place of the Projection of the track at that position. Raises LookupError, OSError."""
+def write_display_size(path: Path, track: int, size: DisplaySize) -> None:
+    """Puts the size in the place of the Projection of the track at that position. Raises LookupError, OSError."""
+    elements = _number(_WIDTH, size.width) + _number(_HEIGHT, size.height)
     with path.open("r+b") as file:
         data = _head(file)
         start, end = _tracks(data)
         _, at, stop = _find(data, start, end, _ENTRY, track)
         _, at, stop = _find(data, at, stop, _VIDEO)
+        patched = bytearray(data)
+        with suppress(LookupError):  # libav says "unknown unit" where it knows no aspect; WebM has pixels only
+            _, unit, _ = _find(data, at, stop, _UNIT)
+            patched[unit] = _RATIO if size.ratio else _PIXELS
         at, _, stop = _find(data, at, stop, _PROJECTION)
         room = stop - at - len(elements)
         if room < 0 or room == 1:
             raise LookupError("no room for the display size")
-        void = b"\xec" + bytes([0x80 | room - 2]) + bytes(room - 2) if room else b""
-        patched = bytearray(data)
-        patched[at:stop] = elements + void
-        identifier, payload, size = _header(data, start)
+        patched[at:stop] = elements + (b"\xec" + bytes([0x80 | room - 2]) + bytes(room - 2) if room else b"")
+        identifier, payload, length = _header(data, start)
         if identifier == _CRC:
-            struct.pack_into("<I", patched, payload, zlib.crc32(patched[payload + size : end]))
+            struct.pack_into("<I", patched, payload, zlib.crc32(patched[payload + length : end]))
         file.seek(start)
         file.write(patched[start:end])
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import av
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from gpupipe.journal import Journal
     from gpupipe.media.source import SourceInfo, Track
 
+    Packet: TypeAlias = av.Packet[Any]
+
 
 @dataclass(frozen=True, slots=True)
 class VideoHeader:
@@ -41,9 +43,9 @@ class VideoHeader:
     """0 where it is not known."""
     field_order: FieldOrder = "progressive"
     timecode: str | None = None
-    hdr: HdrInfo = HdrInfo()
+    hdr: HdrInfo = field(default_factory=HdrInfo)
     offset: Fraction = Fraction(0)
-    """Seconds of the source that become 0 of the output. Past the beginning of the source it is the start of a range."""
+    """Seconds of the source that become 0 of the output; past the source's beginning it is the start of a range."""
     end: Fraction | None = None
     """Seconds of the source at which a range ends; copied packets from there on are dropped."""
     copy_metadata: bool = True
@@ -65,7 +67,7 @@ class Muxer:
     """Writes one output file. Used by one thread.
 
     Give packets of other streams to `write_copied` as they are demuxed; call `add_video` once, when the encoder can
-    describe its bitstream, then `write_video`. What arrives before `add_video` is held back. End with `close` or `abort`.
+    describe its bitstream, then `write_video`. What arrives before that is held back. End with `close` or `abort`.
 
     Args:
         path: where to write, normally a temporary name.
@@ -105,10 +107,10 @@ class Muxer:
             end=header.end,
         )
         self._lanes: dict[int, Lane] = {}
-        self._held: list[av.Packet] = []
+        self._held: list[Packet] = []
         self._pictures: dict[int, bytes] = {}
         self._video: VideoLane | None = None
-        self._display: tuple[int, bytes] | None = None
+        self._display: tuple[int, matroska.DisplaySize] | None = None
         self._closed = False
         for track in tracks:
             if track.kind == "audio" and track.action == "encode":
@@ -126,10 +128,11 @@ class Muxer:
         """What libav and the system say, as a MediaError that names the volume and what to do."""
         try:
             yield
+        except ValueError as error:  # libav's EINVAL is one too
+            why = getattr(error, "strerror", None) or error
+            raise MediaError(f"the {self._container.name} muxer refuses it: {why}", where=str(self._path)) from None
         except (OSError, av.FFmpegError) as error:
             raise describe_os_error(error, self._path) from None
-        except ValueError as error:
-            raise MediaError(f"the {self._container.name} muxer refuses it: {error}", where=str(self._path)) from None
 
     def _audio_lane(self, track: Track) -> AudioLane:
         bitrate = self._audio.bitrate if self._audio is not None else None
@@ -187,6 +190,7 @@ class Muxer:
         else:
             stream = self._out.add_stream_from_template(source, **({} if track.kind == "data" else {"opaque": True}))
             describe.codec_tag(stream, source, self._container, self._source.container)
+            describe.channels(stream, self._container)
             lane = CopyLane(source, stream, track.kind, self._span, self._journal)
         stream.disposition = source.disposition
         stream.metadata.clear()
@@ -223,14 +227,16 @@ class Muxer:
 
     def _reserve_display_size(self, stream: Any, context: Any) -> None:
         if self._header.display_matrix is not None:
-            message = "Matroska cannot be given both a rotation and non-square pixels by this libav; the bitstream alone says the latter"
+            message = (
+                "PyAV cannot write rotation and non-square pixels both to Matroska; the latter stay in the bitstream"
+            )
             self._journal.warn("sample-aspect-only-in-bitstream", message)
             return
         stream.set_display_rotation(matroska.PLACEHOLDER_DEGREES)
         webm = self._container.name == "webm"
-        elements = matroska.display_elements(context.width, context.height, self._header.sample_aspect, webm=webm)
+        size = matroska.display_size(context.width, context.height, self._header.sample_aspect, webm=webm)
         position = sum(s.type in ("video", "audio", "subtitle") for s in self._out.streams) - 1
-        self._display = (position, elements)
+        self._display = (position, size)
 
     def _describe_file(self) -> None:
         tags = describe.file_tags(self._source.tags, self._container) if self._header.copy_metadata else {}
@@ -239,14 +245,14 @@ class Muxer:
         if self._header.copy_metadata and self._container.chapters and self._source.chapters:
             self._out.set_chapters(describe.chapters(self._source.chapters, self._span))
 
-    def write_video(self, packet: av.Packet) -> None:
+    def write_video(self, packet: Packet) -> None:
         """One packet of the encoded main video, in decoding order, with pts and dts in the header's time base."""
         if self._video is None:
             raise MediaError("the video was not described before its first packet", where=str(self._path))
         for ready in self._video.packets(packet):
             self._write(ready)
 
-    def write_copied(self, packet: av.Packet) -> None:
+    def write_copied(self, packet: Packet) -> None:
         """One packet of any other stream of the source, with times as the demuxer gave them."""
         index = packet.stream_index
         track = self._track(index)
@@ -269,7 +275,7 @@ class Muxer:
                 return track
         return None
 
-    def _write(self, packet: av.Packet) -> None:
+    def _write(self, packet: Packet) -> None:
         with self._errors():
             self._out.mux_one(packet)
 
@@ -290,9 +296,9 @@ class Muxer:
             self._write_display_size(*self._display)
         self._release()
 
-    def _write_display_size(self, position: int, elements: bytes) -> None:
+    def _write_display_size(self, position: int, size: matroska.DisplaySize) -> None:
         try:
-            matroska.write_display_size(self._path, position, elements)
+            matroska.write_display_size(self._path, position, size)
         except (LookupError, IndexError):
             raise MediaError(
                 "the display size of non-square pixels could not be written",
@@ -320,7 +326,3 @@ class Muxer:
         if self._owned is not None:
             self._owned.close()
             self._owned = None
-
-
-__all__ = ["AudioSettings", "Muxer", "VideoHeader"]
-_ = cast

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import av
 
@@ -10,6 +10,8 @@ from gpupipe.errors import MediaError
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
+
+    Packet: TypeAlias = av.Packet[Any]
 
 
 class TextConverter:
@@ -35,13 +37,13 @@ class TextConverter:
         self._encoder = self.stream.codec_context
         self._encoder.subtitle_header = self._decoder.subtitle_header
 
-    def __call__(self, packet: av.Packet) -> av.Packet | None:
+    def __call__(self, packet: Packet) -> Packet | None:
         """A packet with the same times in the new codec; None where there is nothing to show (MP4's gap fillers)."""
         shown = self._decoder.decode2(packet)
         if shown is None or not any(rect.dialogue.strip() for rect in shown if rect.type == b"ass"):
             return None
         shown.start_display_time = 0  # libav's encoders take nothing else; the packet has the time
-        converted = cast("av.Packet", self._encoder.encode_subtitle(shown))
+        converted = cast("Packet", self._encoder.encode_subtitle(shown))
         converted.pts, converted.dts, converted.duration = packet.pts, packet.dts, packet.duration
         converted.time_base = packet.time_base
         converted.is_keyframe = True
