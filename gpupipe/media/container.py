@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _LOG = threading.Lock()
 _TAG = re.compile(r"\((\S{4}) / 0x[0-9A-F]{8}\)")
+_CODEC = re.compile(r": (?:Data|Attachment|Unknown|Subtitle|Audio|Video): (\w+)")
 _CROP = re.compile(r"Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)", re.IGNORECASE)
 
 
@@ -34,6 +35,8 @@ _CROP = re.compile(r"Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)", re.IGNORECASE)
 class StreamNotes:
     """What libav's own description of a stream says beyond PyAV's attributes."""
 
+    codec: str = ""
+    """libav's name; empty where it knows none."""
     tag: str | None = None
     """Four-character code, such as tmcd, where it is printable."""
     dolby_vision: bool = False
@@ -77,15 +80,14 @@ def open_input(path: Path) -> InputContainer:
     """Opens a source. Raises MediaError naming the file.
 
     The path goes to libav as a `file:` URL, so colons, leading dashes and the like are never read as protocol names.
-    Tags that are not UTF-8 are read as Latin-1, which loses nothing.
     """
     check_readable(path)
     url = f"file:{path.absolute()}"
     try:
         try:
             return av.open(url)
-        except UnicodeDecodeError:
-            return av.open(url, metadata_encoding="latin-1")
+        except UnicodeDecodeError:  # PyAV 18; 19 does this by itself, and no longer has the argument
+            return av.open(url, metadata_errors="surrogateescape")
     except UnicodeEncodeError:
         raise MediaError("its name is not valid UTF-8", where=repr(str(path)), hint="rename it") from None
     except (av.FFmpegError, OSError) as error:
@@ -94,6 +96,19 @@ def open_input(path: Path) -> InputContainer:
             where=str(path),
             hint="truncated, damaged, or not a media file at all",
         ) from None
+
+
+def clean_tags(tags: dict[str, str]) -> dict[str, str]:
+    """Tags as text: those that are not UTF-8 (old cameras, AVI) are read as Latin-1, which loses nothing."""
+    return {key: _clean(value) for key, value in tags.items()}
+
+
+def _clean(text: str) -> str:
+    raw = text.encode(errors="surrogateescape")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
 
 
 def _reason(url: str, error: Exception) -> str:
@@ -109,19 +124,21 @@ def _reason(url: str, error: Exception) -> str:
 def stream_notes(container: InputContainer) -> dict[int, StreamNotes]:
     """Facts by stream index, taken from `av_dump_format`.
 
-    PyAV has no attribute for data streams' four-character codes or for side data of a stream, but libav prints them.
-    Lines of streams are told from tags, which stand deeper.
+    PyAV has no attribute for an attachment's codec, a data stream's four-character code or the side data of a
+    stream, but libav prints them.
+    Since libavformat 8.1.1 streams of a group stand deeper than others.
     """
     with captured_log(av.logging.INFO):
         text = str(cast("Any", container).dumps_format())  # missing in PyAV's stub
     notes: dict[int, StreamNotes] = {}
-    for block in re.split(r"^  (?=Stream #0:)", text, flags=re.MULTILINE)[1:]:
+    for block in re.split(r"^ +(?=Stream #0:\d)", text, flags=re.MULTILINE)[1:]:
         head, _, rest = block.partition("\n")
         number = re.match(r"Stream #0:(\d+)", head)
         if number is None:
             continue
-        tag, crop = _TAG.search(head), _CROP.search(rest)
+        codec, tag, crop = _CODEC.search(head), _TAG.search(head), _CROP.search(rest)
         notes[int(number[1])] = StreamNotes(
+            codec=codec[1] if codec and codec[1] not in ("none", "unknown") else "",
             tag=tag[1] if tag else None,
             dolby_vision="DOVI configuration record" in rest,
             clean_aperture=(int(crop[1]), int(crop[2]), int(crop[3]), int(crop[4])) if crop else None,

@@ -12,7 +12,7 @@ import av
 import av.filter
 import av.logging
 from av.codec.context import ThreadType
-from av.sidedata.sidedata import SideData, Type
+from av.sidedata.sidedata import Type
 
 from gpupipe.errors import MediaError
 from gpupipe.media.container import captured_log
@@ -20,7 +20,10 @@ from gpupipe.media.source import HdrInfo
 from gpupipe.media.timecode import Timecode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from av.container import InputContainer
+    from av.sidedata.sidedata import SideData
 
 PATIENCE = 1000
 """Packets of the main video that are tried before a stream counts as undecodable."""
@@ -73,17 +76,18 @@ def side_data(frame: av.VideoFrame) -> dict[str, bytes]:
     the unknown kinds are then taken off first by libavfilter's `sidedata`.
     """
     try:
-        found = _entries(frame)
+        return _by_name(frame)
     except ValueError:
         newest = max(cast("int", kind.value) for kind in Type)
         filters = [("sidedata", f"mode=delete:type={kind}") for kind in range(newest + 1, newest + 17)]
         plain = _filtered(frame, filters)
-        found = _entries(plain) if plain is not None else []
-    return {item.type.name: bytes(item) for item in found}
+        return {} if plain is None else _by_name(plain)
 
 
-def _entries(frame: av.VideoFrame) -> list[SideData]:
-    return cast("list[SideData]", list(frame.side_data))  # PyAV's stub calls it a mapping by name; it yields the values
+def _by_name(frame: av.VideoFrame) -> dict[str, bytes]:
+    """Asks for each kind by name: iteration gives the values in PyAV 18 and the keys in 19."""
+    data = cast("Mapping[Type, SideData]", frame.side_data)
+    return {kind.name: bytes(item) for kind in Type if (item := data.get(kind)) is not None}
 
 
 def _filtered(frame: av.VideoFrame, filters: list[tuple[str, str]]) -> av.VideoFrame | None:

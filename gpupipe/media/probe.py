@@ -12,7 +12,7 @@ from av.stream import Disposition
 from gpupipe.color import UNSPECIFIED, ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.errors import MediaError
 from gpupipe.format import PIXEL_FORMATS, FieldOrder, FrameFormat, PixelFormat, pixel_format
-from gpupipe.media.container import StreamNotes, open_input, stream_notes
+from gpupipe.media.container import StreamNotes, clean_tags, open_input, stream_notes
 from gpupipe.media.picture import FirstPicture, display_matrix, embedded_timecode, first_picture, hdr, shown_info
 from gpupipe.media.source import SourceInfo, StreamInfo, StreamKind, VideoInfo
 
@@ -44,7 +44,7 @@ def probe(path: Path) -> SourceInfo:
             streams=streams,
             start=_start(container, streams),
             duration=duration,
-            tags=dict(container.metadata),
+            tags=clean_tags(container.metadata),
             chapters=_chapters(container),
             size_bytes=size,
             notes=(*notes, *doubt, *_cut_off(stream, size)),
@@ -97,11 +97,11 @@ def _stream(stream: Any, notes: StreamNotes) -> StreamInfo:
     return StreamInfo(
         index=stream.index,
         kind=_kind(stream),
-        codec=context.codec.canonical_name if context is not None else (stream.name or ""),
+        codec=context.codec.canonical_name if context is not None else notes.codec,
         time_base=fraction(stream.time_base),
         start=stream.start_time,
         duration=stream.duration,
-        tags=dict(stream.metadata),
+        tags=clean_tags(stream.metadata),
         disposition=tuple(str(flag.name) for flag in Disposition if flag & stream.disposition),
         details={k: v for k, v in details.items() if v},
     )
@@ -155,7 +155,9 @@ def _rate(stream: av.VideoStream, *, untimed: bool) -> Fraction:
 
 def _cut_off(stream: av.VideoStream, size: int) -> tuple[str, ...]:
     """Whether the container's index points behind the end of the file: a broken download or a full disk."""
-    end = max((entry.pos + entry.size for entry in stream.index_entries), default=0)
+    index = stream.index_entries
+    last = index[max(0, len(index) - 64) : len(index)]  # reordered or not, the furthest is among these
+    end = max((entry.pos + entry.size for entry in last), default=0)
     return (f"the file is cut off: its index reaches to byte {end}, but it ends at {size}",) if end > size else ()
 
 
@@ -250,4 +252,7 @@ def _duration(container: InputContainer, size: int) -> tuple[Fraction | None, tu
 
 
 def _chapters(container: InputContainer) -> tuple[dict[str, object], ...]:
-    return tuple({**c, "time_base": fraction(c["time_base"])} for c in container.chapters())
+    return tuple(
+        {**c, "time_base": fraction(c["time_base"]), "metadata": clean_tags(c["metadata"])}
+        for c in container.chapters()
+    )

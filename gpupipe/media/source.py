@@ -69,7 +69,6 @@ class VideoInfo:
     hdr: HdrInfo = HdrInfo()
     timecode: str | None = None
     """SMPTE start timecode, `;` before the frames where drop-frame; from the tmcd track, tags, or the first GOP."""
-    size_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,22 @@ def test_field_order_comes_from_the_picture_where_the_stream_is_silent(tmp_path,
         assert probe(path).video.format.field_order == order
 
 
+def test_attachments_subtitles_and_chapters(tmp_path, ffmpeg):
+    """D18."""
+    font, text, marks, path = (tmp_path / n for n in ("d18.ttf", "d18.srt", "d18.txt", "d18.mkv"))
+    font.write_text("dummyfont")
+    text.write_text("1\n00:00:00,100 --> 00:00:00,500\nhello\n")
+    chapters = "".join(f"[CHAPTER]\nTIMEBASE=1/1000\nSTART={n}\nEND={n + 500}\ntitle=At {n}\n" for n in (0, 500))
+    marks.write_text(f";FFMETADATA1\n{chapters}")
+    inputs = ["-f", "lavfi", "-i", "testsrc2=s=64x48:r=24:d=1", "-i", text, "-i", marks, "-map", 0, "-map", 1]
+    font_options = ["-attach", font, "-metadata:s:t:0", "mimetype=application/x-truetype-font"]
+    ffmpeg(*inputs, "-map_chapters", 2, *font_options, "-c:v", "libx264", "-c:s", "ass", path)
+    info = probe(path)
+    assert [(s.kind, s.codec) for s in info.streams] == [("video", "h264"), ("subtitle", "ass"), ("attachment", "ttf")]
+    assert info.streams[2].details == {"name": "d18.ttf", "mimetype": "application/x-truetype-font"}
+    assert [c["metadata"] for c in info.chapters] == [{"title": "At 0"}, {"title": "At 500"}]
+
+
 def test_odd_names_are_not_taken_for_protocols(tmp_path, corpus, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("-dash.mp4", "a:b%03d #1, it's été 漢字.mp4", "new\nline.mp4"):
