@@ -32,6 +32,11 @@ Components = list[torch.Tensor]
 Kind = Literal["identity", "rearrange", "levels", "matrix"]
 
 
+def _same(one: Matrix, other: Matrix) -> bool:
+    """Whether two matrices are the same arithmetic: BT.601 has a tag for 525 lines and one for 625."""
+    return one == other or (one in LUMA_COEFFICIENTS and LUMA_COEFFICIENTS[one] == LUMA_COEFFICIENTS.get(other))
+
+
 class Converter:
     """Turns planes of `source` into planes of `target`; a pure function, fit for capture in a CUDA Graph.
 
@@ -78,7 +83,7 @@ class Converter:
     def _decide(self) -> Kind:
         a, b = self.source.pixels, self.target.pixels
         if a.family != "gray":  # gray has no chroma, so any matrix is its own
-            if self._in.matrix != self._out.matrix:
+            if not _same(self._in.matrix, self._out.matrix):
                 return "matrix"
             if b.family == "gray":
                 return "levels"

@@ -154,6 +154,11 @@ def test_same_matrix_does_not_go_through_rgb() -> None:
     )
 
 
+def test_both_tags_of_bt601_are_one_matrix() -> None:
+    pal, ntsc = (ColorSpec(m, range=Range.LIMITED) for m in (Matrix.BT470BG, Matrix.SMPTE170M))
+    assert Converter(frame("nv12", color=pal), frame("nv12", color=ntsc)).kind == "identity"
+
+
 def test_unknown_tags_are_filled_in() -> None:
     bare = ColorSpec()
     for width, height, matrix in ((64, 48, Matrix.SMPTE170M), (1280, 16, Matrix.BT709)):
