@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,16 +10,16 @@ from av.stream import Disposition
 
 from gpupipe.color import UNSPECIFIED, ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.errors import MediaError
-from gpupipe.format import PIXEL_FORMATS, FieldOrder, FrameFormat, PixelFormat, pixel_format
+from gpupipe.format import FieldOrder, FrameFormat
 from gpupipe.media.container import StreamNotes, clean_tags, open_input, stream_notes
 from gpupipe.media.picture import FirstPicture, display_matrix, embedded_timecode, first_picture, hdr, shown_info
+from gpupipe.media.pixels import nearest_pixels
 from gpupipe.media.source import SourceInfo, StreamInfo, StreamKind, VideoInfo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from av.container import InputContainer
-    from av.video.format import VideoFormat
 
 _FIELD_ORDERS: tuple[FieldOrder, ...] = ("unknown", "progressive", "tt", "bb", "tb", "bt")  # AVFieldOrder
 _BELIEVABLE_BITS = 50
@@ -159,31 +158,6 @@ def _cut_off(stream: av.VideoStream, size: int) -> tuple[str, ...]:
     last = index[max(0, len(index) - 64) : len(index)]  # reordered or not, the furthest is among these
     end = max((entry.pos + entry.size for entry in last), default=0)
     return (f"the file is cut off: its index reaches to byte {end}, but it ends at {size}",) if end > size else ()
-
-
-def nearest_pixels(native: VideoFormat) -> tuple[PixelFormat, tuple[str, ...]]:
-    """The format gpupipe works in for libav's `native`, and what is lost or changed on the way there."""
-    exact = pixel_format(native.name)
-    if exact is not None:
-        return exact, ()
-    parts = [c for c in native.components if not c.is_alpha]
-    depth = max((c.bits for c in parts), default=8)
-    suffix = {8: "", 10: "10le", 12: "12le"}[8 if depth <= 8 else 10 if depth <= 10 else 12]
-    sx, sy = (
-        (round(math.log2(native.width / parts[1].width)), round(math.log2(native.height / parts[1].height)))
-        if len(parts) == 3 and native.width >= 8 and native.height >= 8
-        else (0, 0)
-    )
-    if native.is_rgb or native.has_palette:
-        name = "gbrp"
-    elif len(parts) < 3:
-        name = "gray"
-    else:
-        name = "yuv420p" if sx and sy else "yuv422p" if sx else "yuv444p"
-    changes = ["alpha dropped"] if any(c.is_alpha for c in native.components) or native.has_palette else []
-    changes += [f"{depth} bit cut to 12"] if depth > 12 else []
-    extra = f", {', '.join(changes)}" if changes else ""
-    return PIXEL_FORMATS[name + suffix], (f"pixel format {native.name} is worked on as {name + suffix}{extra}",)
 
 
 def _color(

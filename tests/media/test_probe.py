@@ -16,7 +16,8 @@ from gpupipe.color import Matrix, Range
 from gpupipe.errors import MediaError
 from gpupipe.media.container import open_input
 from gpupipe.media.picture import embedded_timecode, first_picture
-from gpupipe.media.probe import main_video, nearest_pixels, probe
+from gpupipe.media.pixels import nearest_pixels
+from gpupipe.media.probe import main_video, probe
 
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 ROWS = {Path(row["file"]).name: row for row in csv.DictReader((CORPUS / "manifest.csv").read_text().splitlines())}
