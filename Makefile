@@ -69,7 +69,7 @@ ffmpeg:
 
 demo/sample.mov: gpupipe/sample.py | $(VENV)/.package
 	@mkdir -p demo
-	$(BIN)/gpupipe sample --overwrite $@
+	$(BIN)/gpupipe sample --overwrite --seconds 4 $@
 
 demo: $(VENV)/.package demo/sample.mov
 	@$(MAKE) --no-print-directory ffmpeg || echo 'make: going on without them; only the tests and the still picture need them' >&2
