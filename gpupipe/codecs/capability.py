@@ -7,15 +7,19 @@ from functools import lru_cache
 from typing import Any
 
 from gpupipe.codecs import pynv
+from gpupipe.codecs.cuvid import decoder_caps
 from gpupipe.device.driver import driver, same_context
 
-NVDEC_CODECS = {
-    "h264": "H264", "hevc": "HEVC", "av1": "AV1", "vp9": "VP9", "vp8": "VP8",
-    "mpeg2video": "MPEG2", "mpeg1video": "MPEG1", "mpeg4": "MPEG4", "vc1": "VC1", "mjpeg": "JPEG",
-}  # fmt: skip
-"""libav's codec name -> PyNvVideoCodec's cudaVideoCodec."""
-CHROMA = {"4:0:0": "Monochrome", "4:2:0": "420", "4:2:2": "422", "4:4:4": "444"}
-_EIGHT_BIT_420 = {"vp8", "mpeg2video", "mpeg1video", "mpeg4", "vc1", "mjpeg"}
+DECODERS: dict[str, dict[str, tuple[int, ...]]] = {
+    "h264": {"4:2:0": (8, 10), "4:2:2": (8, 10), "4:4:4": (8,)},
+    "hevc": {"4:2:0": (8, 10, 12), "4:2:2": (8, 10, 12), "4:4:4": (8, 10, 12)},
+    "av1": {"4:2:0": (8, 10)},
+    "vp9": {"4:2:0": (8, 10, 12), "4:4:4": (8,)},
+    "vp8": {"4:2:0": (8,)},
+    "mpeg2video": {"4:2:0": (8,)},
+}
+"""What is asked of NVDEC: codecs that some GPU decodes and gpupipe would use, their chroma formats and depths."""
+CHROMA = ("4:2:0", "4:2:2", "4:4:4")
 NVENC_CODECS = ("h264", "hevc", "av1")
 NO_NVENC = "this GPU has no NVENC"
 
@@ -90,22 +94,19 @@ def first_line(error: Exception) -> str:
 def decoder_row(codec: str, chroma: str, depth: int, gpu: int = 0) -> DecoderRow:
     """What NVDEC can do with one kind of stream. `chroma` is such as `4:2:0`."""
     reason = unusable(gpu)
-    if reason is None and codec not in NVDEC_CODECS:
+    if reason is None and codec not in DECODERS:
         reason = f"NVDEC does not decode {codec}"
     if reason is not None:
         return DecoderRow(codec, chroma, depth, supported=False, reason=reason)
-    library = pynv.load()
-    names = getattr(library.cudaVideoCodec, NVDEC_CODECS[codec]), getattr(library.cudaVideoChromaFormat, CHROMA[chroma])
     try:
-        with same_context():
-            caps: dict[str, int] = library.GetDecoderCaps(gpu, *names, depth)
-    except Exception as error:  # noqa: BLE001  its exceptions share no base
-        return DecoderRow(codec, chroma, depth, supported=False, reason=first_line(error))
+        caps = decoder_caps(codec, chroma, depth, gpu)
+    except OSError as error:
+        return DecoderRow(codec, chroma, depth, supported=False, reason=f"NVDEC cannot be asked: {error}")
     return DecoderRow(
-        codec, chroma, depth, supported=bool(caps["supported"]),
-        min_width=caps["width_min"], min_height=caps["height_min"], max_width=caps["width_max"],
-        max_height=caps["height_max"], max_macroblocks=caps["mb_num_max"], engines=caps["num_decoder_engines"],
-        reason=None if caps["supported"] else f"this GPU's NVDEC does not decode {codec} {chroma} {depth}-bit",
+        codec, chroma, depth, supported=bool(caps.supported),
+        min_width=caps.min_width, min_height=caps.min_height, max_width=caps.max_width, max_height=caps.max_height,
+        max_macroblocks=caps.max_macroblocks, engines=caps.engines,
+        reason=None if caps.supported else f"this GPU's NVDEC does not decode {codec} {chroma} {depth}-bit",
     )  # fmt: skip
 
 
@@ -114,10 +115,10 @@ def nvdec_table(gpu: int = 0) -> DecoderTable:
     reason = unusable(gpu)
     if reason is not None:
         return DecoderTable(gpu, 0, reason=reason)
-    rows = []
-    for codec in NVDEC_CODECS:
-        for chroma in ("4:2:0",) if codec in _EIGHT_BIT_420 else CHROMA:
-            rows += [decoder_row(codec, chroma, d, gpu) for d in ((8,) if codec in _EIGHT_BIT_420 else (8, 10, 12))]
+    asked = [
+        (codec, chroma, depth) for codec, kinds in DECODERS.items() for chroma, ds in kinds.items() for depth in ds
+    ]
+    rows = [decoder_row(codec, chroma, depth, gpu) for codec, chroma, depth in asked]
     return DecoderTable(gpu, max(row.engines for row in rows), tuple(rows))
 
 
@@ -140,7 +141,7 @@ def encoder_reason(error: Exception) -> str:
 def ask_encoder(library: Any, codec: str, gpu: int) -> EncoderRow:
     """What NVENC can do for one codec, by any library with PyNvVideoCodec's `GetEncoderCaps`."""
     try:
-        with same_context():
+        with same_context(clean_after_error=True):
             return encoder_row_from(library.GetEncoderCaps(gpuid=gpu, codec=codec), codec)
     except Exception as error:  # noqa: BLE001  its exceptions share no base
         return EncoderRow(codec, supported=False, reason=encoder_reason(error))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import av
 import av.bitstream
 import av.error
 
 from gpupipe.codecs import pynv
-from gpupipe.codecs.capability import DecoderRow, decoder_row, first_line
-from gpupipe.codecs.sequence import crop_offset, signature
+from gpupipe.codecs.capability import first_line
+from gpupipe.codecs.nvdec_support import CODECS, StreamFacts, supports, surface_format
+from gpupipe.codecs.sequence import base_layer, layered, signature
 from gpupipe.device.driver import primary_context, same_context
 from gpupipe.errors import DeviceError
-from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.frame import NO_PTS, FrameBatch
 
 if TYPE_CHECKING:
@@ -23,92 +23,19 @@ if TYPE_CHECKING:
     import torch
 
     from gpupipe.device.base import Lane
+    from gpupipe.format import FrameFormat
     from gpupipe.journal import Journal
 
-CODECS = {
-    "h264": "H264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "av1": "AV1", "mpeg2video": "MPEG2", "mpeg4": "MPEG4",
-}  # fmt: skip
-"""libav's codec name -> PyNvVideoCodec's, of what is decoded here."""
-_INTERLACING = {"h264", "mpeg2video", "mpeg4"}
-_SURFACES = {
-    "yuv420p": ("4:2:0", "nv12"), "nv12": ("4:2:0", "nv12"), "yuv420p10le": ("4:2:0", "p010le"),
-    "p010le": ("4:2:0", "p010le"), "yuv420p12le": ("4:2:0", "p012le"), "yuv444p": ("4:4:4", "yuv444p"),
-    "yuv444p10le": ("4:4:4", "yuv444p10msble"), "yuv444p12le": ("4:4:4", "yuv444p12msble"),
-}  # fmt: skip
-"""libav's pixel format of a stream -> its chroma format and the surface's pixel format."""
+__all__ = ["CODECS", "NvdecDecoder", "StreamFacts", "supports", "surface_format"]
+
+_TIME_OFFSET = 1 << 40
+"""Added to every pts, so that none is negative."""
 _FORMATS = {
     "NV12": "nv12",
     "P016": "p010le p012le",
     "YUV444": "yuv444p",
     "YUV444_16Bit": "yuv444p10msble yuv444p12msble",
 }
-
-
-class StreamFacts(Protocol):
-    """What must be known of a stream; `media.source.VideoInfo` is one."""
-
-    @property
-    def codec(self) -> str: ...  # noqa: D102
-    @property
-    def profile(self) -> str | None: ...  # noqa: D102
-    @property
-    def format(self) -> FrameFormat: ...  # noqa: D102
-    @property
-    def native_pixels(self) -> str: ...  # noqa: D102
-    @property
-    def coded_width(self) -> int: ...  # noqa: D102
-    @property
-    def coded_height(self) -> int: ...  # noqa: D102
-
-
-def supports(video: StreamFacts, gpu: int = 0, stream: av.VideoStream | None = None) -> str | None:
-    """Why NVDEC cannot decode a stream exactly; None where it can.
-
-    Args:
-        video: facts of the stream.
-        gpu: N of cuda:N.
-        stream: the open stream, for what only its headers tell (a crop that does not begin at the corner).
-    """
-    if video.codec not in CODECS:
-        return f"NVDEC does not decode {video.codec}"
-    surface = _SURFACES.get(video.native_pixels.replace("yuvj", "yuv"))
-    if surface is None:
-        return f"NVDEC does not decode {video.native_pixels}"
-    reason = _inexact(video, stream)
-    if reason is not None:
-        return reason
-    row = decoder_row(video.codec, surface[0], PIXEL_FORMATS[surface[1]].depth, gpu)
-    if not row.supported:
-        return row.reason
-    return _size_reason(max(video.coded_width, video.format.width), max(video.coded_height, video.format.height), row)
-
-
-def _inexact(video: StreamFacts, stream: av.VideoStream | None) -> str | None:
-    """What the library would do to a stream beyond decoding it."""
-    if video.codec in _INTERLACING and video.format.field_order != "progressive":
-        # PyNvVideoCodec deinterlaces whatever is not marked progressive, and cannot be told not to.
-        kind = "interlaced" if video.format.interlaced else "of unknown field order"
-        return f"the stream is {kind}, and NVDEC's library would deinterlace it"
-    if "extended" in (video.profile or "").lower() or (video.profile or "").lower() == "scc":
-        return f"NVDEC does not decode profile {video.profile}"
-    if stream is not None and crop_offset(stream):
-        return "the picture is cropped at its left or top, which NVDEC's library ignores"
-    return None
-
-
-def _size_reason(width: int, height: int, row: DecoderRow) -> str | None:
-    macroblocks = -(-width // 16) * -(-height // 16)
-    if width < row.min_width or height < row.min_height:
-        return f"{width}x{height} is below this NVDEC's {row.min_width}x{row.min_height} for {row.codec}"
-    if width > row.max_width or height > row.max_height or macroblocks > row.max_macroblocks:
-        return f"{width}x{height} is beyond this NVDEC's {row.max_width}x{row.max_height} for {row.codec}"
-    return None
-
-
-def surface_format(video: StreamFacts, device: str) -> FrameFormat:
-    """The format of the surfaces of a stream that `supports` has no objection to."""
-    pixels = PIXEL_FORMATS[_SURFACES[video.native_pixels.replace("yuvj", "yuv")][1]]
-    return video.format.with_(pixels=pixels, device=device)
 
 
 def _filters(stream: av.VideoStream) -> av.bitstream.BitStreamFilterContext | None:
@@ -118,7 +45,6 @@ def _filters(stream: av.VideoStream) -> av.bitstream.BitStreamFilterContext | No
     chain = {
         "h264": "h264_mp4toannexb" if length_prefixed else None,
         "hevc": "hevc_mp4toannexb" if length_prefixed else None,
-        "mpeg4": "mpeg4_unpack_bframes,dump_extra=freq=keyframe",
         "mpeg2video": "dump_extra=freq=keyframe" if extradata else None,
     }.get(name)
     return av.bitstream.BitStreamFilterContext(chain, stream) if chain else None
@@ -152,8 +78,11 @@ class NvdecDecoder:
         self._filter = _filters(stream)
         self._sequence = b""
         self._times: dict[int, tuple[int, int] | None] = {}
-        """Packets by number: pts and duration of the picture; None where the demuxer says it is not shown."""
-        self._count = 0
+        """By the time given to the library: pts and duration of the picture; None where the demuxer hides it."""
+        self._last = 0
+        self._kept: av.Packet | None = None
+        self._layered = False
+        """Whether layers above the first must be taken out."""
         self._broken = False
         """Whether the session failed, and packets are skipped until the next key frame."""
         self._shown = 0
@@ -200,17 +129,31 @@ class NvdecDecoder:
             self._lost(packet.pts)
             return
         if packet.is_keyframe or not self._sequence:
-            sequence = signature(self._codec, bytes(packet))
+            head = bytes(packet)
+            self._layered = layered(self._codec, head)
+            sequence = signature(self._codec, head)
             if sequence and self._sequence and sequence != self._sequence:
                 yield from self._drain()
                 self._reopen()
             self._sequence = sequence or self._sequence
-        shown = (NO_PTS if packet.pts is None else packet.pts, packet.duration or 0)
-        self._times[self._count] = None if packet.is_discard else shown
+        # The library gives times back sorted, one with each picture in display order, so they must be the real ones.
+        if packet.pts is None:
+            self._last += 1
+            shown = (NO_PTS, packet.duration or 0)
+        else:
+            self._last = packet.pts + _TIME_OFFSET
+            shown = (packet.pts, packet.duration or 0)
+        self._times[self._last] = None if packet.is_discard else shown
+        yield from self._decoded(self._data(packet), packet.pts)
+
+    def _data(self, packet: av.Packet) -> Any:
+        """The library's packet; it points into memory that is kept until the next one."""
         data = self._library.PacketData()
-        data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, self._count
-        self._count += 1
-        yield from self._decoded(data, packet.pts)
+        data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, self._last
+        if self._layered:
+            self._kept = av.Packet(base_layer(bytes(packet)))
+            data.bsl_data, data.bsl = self._kept.buffer_ptr, self._kept.buffer_size
+        return data
 
     def _drain(self) -> Iterator[FrameBatch]:
         """Gives every picture that the session still holds; what never came out is reported."""
@@ -237,7 +180,8 @@ class NvdecDecoder:
             return
         for frame in frames:
             self._broken = False
-            time = self._times.pop(frame.getPTS(), (NO_PTS, 0))
+            given = frame.getPTS()
+            time = self._times.pop(given, (given - _TIME_OFFSET if given >= _TIME_OFFSET // 2 else NO_PTS, 0))
             if time is not None:
                 self._shown += 1
                 yield self._batch(frame, time)

@@ -1,4 +1,4 @@
-"""What a bitstream says of its pictures' size, as far as NVDEC's library does not: changes and offset crops."""
+"""What a bitstream says of its pictures' size, as far as NVDEC's library does not: changes, offset crops, layers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _START = re.compile(b"\x00\x00\x01")
 _SPS = {"h264": 7, "hevc": 33}
 _VCL = {"h264": range(1, 6), "hevc": range(32)}
 _OFFSET = re.compile(r"(?:conf_win|frame_crop)_(?:left|top)_offset\s.*=\s*(\d+)")
+_MONOCHROME = re.compile(r"chroma_format_idc\s.*=\s*0\s*$")
 
 
 def _parameter_sets(codec: str, data: bytes) -> bytes:
@@ -57,20 +58,46 @@ def signature(codec: str, data: bytes) -> bytes:
     return _vp9_size(data) if codec == "vp9" else b""
 
 
-def crop_offset(stream: av.VideoStream) -> bool:
-    """Whether an H.264 or HEVC stream's conformance window begins right of or below the coded picture's corner.
+def unusual_headers(stream: av.VideoStream) -> str | None:
+    """What an H.264 or HEVC stream's headers say that NVDEC's library gets wrong, None where there is nothing.
 
-    libav's own parser says so in its log when a `trace_headers` filter is opened; PyAV has no other way to it.
+    libav's own parser tells it in its log when a `trace_headers` filter is opened; PyAV has no other way to it.
     """
     if stream.codec_context.codec.canonical_name not in _SPS or not stream.codec_context.extradata:
-        return False
+        return None
     level = av.logging.get_level()
     try:
         with av.logging.Capture() as log:
             av.logging.set_level(av.logging.INFO)
             av.bitstream.BitStreamFilterContext("trace_headers", stream)
     except av.error.FFmpegError:
-        return False  # parameter sets that cannot be read: decoding will tell
+        return None  # headers that cannot be read: decoding will tell
     finally:
         av.logging.set_level(level)
-    return any(int(m.group(1)) for _, _, line in log if (m := _OFFSET.search(line)))
+    lines = [line for _, _, line in log]
+    if any(int(m.group(1)) for line in lines if (m := _OFFSET.search(line))):
+        return "the picture is cropped at its left or top, which NVDEC's library ignores"
+    if any(_MONOCHROME.search(line) for line in lines):
+        return "the stream is monochrome"
+    return None
+
+
+def _units(data: bytes) -> list[bytes]:
+    """NAL units of an Annex-B access unit, each with its three-byte start code."""
+    starts = [m.start() for m in _START.finditer(data)]
+    return [data[a:b] for a, b in zip(starts, [*starts[1:], len(data)], strict=True)]
+
+
+def _layer(unit: bytes) -> int:
+    """nuh_layer_id of an HEVC NAL unit."""
+    return (unit[3] & 1) << 5 | unit[4] >> 3 if len(unit) > 4 else 0
+
+
+def layered(codec: str, data: bytes) -> bool:
+    """Whether an access unit holds more than the base layer (MV-HEVC)."""
+    return codec == "hevc" and any(map(_layer, _units(data)))
+
+
+def base_layer(data: bytes) -> bytes:
+    """An HEVC access unit without higher layers: NVDEC would decode the second view of MV-HEVC as more pictures."""
+    return b"".join(unit for unit in _units(data) if _layer(unit) == 0)

@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
+import av
 import nvenc_double
 import pytest
 
 from gpupipe.codecs import capability, nvdec, pynv
+from gpupipe.codecs.cuvid import DecoderCaps
 from gpupipe.device.driver import Driver, Gpu
 from gpupipe.errors import DeviceError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 H200 = Driver("580.0", "13.0", (Gpu(0, "NVIDIA H200", 150 << 30, "9.0"),))
 
@@ -62,17 +69,19 @@ def test_gpu_without_nvenc(machine) -> None:
     assert capability.nvenc_table().reason == "this GPU has no NVENC"
 
 
-def _decoder_library(supported: set[tuple[str, str, int]]) -> SimpleNamespace:
-    """Answers GetDecoderCaps in PyNvVideoCodec's words."""
-    codecs = SimpleNamespace(**{name: name for name in capability.NVDEC_CODECS.values()})
-    chroma = SimpleNamespace(**{name: name for name in capability.CHROMA.values()})
+@pytest.fixture
+def engines(machine, monkeypatch: pytest.MonkeyPatch):
+    """NVDEC that decodes H.264 4:2:0 in 8 bit, HEVC 4:2:0 in 10 bit and VP8, in place of the driver's answers."""
 
-    def caps(gpuid: int, codec: str, chromaformat: str, bitdepth: int) -> dict[str, int]:
-        yes = int((codec, chromaformat, bitdepth) in supported)
-        sizes = {"width_min": 48, "height_min": 16, "width_max": 4096, "height_max": 4096, "mb_num_max": 65536}
-        return {"supported": yes, "num_decoder_engines": 7 * yes, **{k: v * yes for k, v in sizes.items()}}
+    def caps(codec: str, chroma: str, depth: int, gpu: int) -> DecoderCaps:
+        if (codec, chroma, depth) not in {("h264", "4:2:0", 8), ("hevc", "4:2:0", 10), ("vp8", "4:2:0", 8)}:
+            return DecoderCaps()
+        return DecoderCaps(
+            supported=1, engines=7, min_width=48, min_height=16, max_width=4096, max_height=4096, max_macroblocks=65536
+        )
 
-    return SimpleNamespace(GetDecoderCaps=caps, cudaVideoCodec=codecs, cudaVideoChromaFormat=chroma)
+    machine(H200, SimpleNamespace())
+    monkeypatch.setattr(capability, "decoder_caps", caps)
 
 
 def stream(**changes: object) -> SimpleNamespace:
@@ -97,14 +106,39 @@ def stream(**changes: object) -> SimpleNamespace:
     ({"width": 32}, "below"), ({"width": 5000}, "beyond"), ({"width": 4096, "height": 4097}, "beyond"),
     ({"profile": "Extended"}, "profile Extended"),
 ])  # fmt: skip
-def test_nvdec_says_why_not(machine, changes: dict, text: str | None) -> None:
-    machine(H200, _decoder_library({("H264", "420", 8), ("HEVC", "420", 10)}))
+@pytest.mark.usefixtures("engines")
+def test_nvdec_says_why_not(changes: dict, text: str | None) -> None:
     reason = nvdec.supports(stream(**changes))
     assert (reason is None) if text is None else (reason is not None and text in reason)
 
 
-def test_engines_are_counted(machine) -> None:
-    machine(H200, _decoder_library({("H264", "420", 8)}))
+@pytest.mark.usefixtures("engines")
+def test_engines_are_counted() -> None:
     table = capability.nvdec_table()
     assert table.engines == 7
-    assert [(r.codec, r.chroma, r.depth) for r in table.rows if r.supported] == [("h264", "4:2:0", 8)]
+    assert [(r.codec, r.chroma, r.depth) for r in table.rows if r.supported] == [
+        ("h264", "4:2:0", 8), ("hevc", "4:2:0", 10), ("vp8", "4:2:0", 8),
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("engines")
+@pytest.mark.parametrize(("name", "text"), [
+    ("ps_h264_most_pts_dts_missing.mpeg", "some packets have no timestamp"), ("reschange_848x464_to_424x232.h264", None),
+    ("ts_pts_33bit_rollover_inside.ts", None), ("odd_175x143_vp8.ivf", "odd-sized VP8"),
+    ("avchd_1080i50_field_coded_ac3_pgs.mts", "interlaced"),
+])  # fmt: skip
+def test_nvdec_and_real_files(corpus: Path, name: str, text: str | None) -> None:
+    with av.open(str(corpus / "files" / name)) as container:
+        opened = container.streams.video[0]
+        context = opened.codec_context
+        order = "tt" if "1080i" in name else "progressive"
+        facts = stream(codec=context.codec.canonical_name, native_pixels=context.pix_fmt, width=context.width,
+                       height=context.height, field_order=order)  # fmt: skip
+        reason = nvdec.supports(facts, 0, opened)
+    assert (reason is None) if text is None else (reason is not None and text in reason)
+
+
+def test_layout_of_the_drivers_answer() -> None:
+    """CUVIDDECODECAPS of cuviddec.h is 88 bytes, with the sizes from byte 28 on."""
+    assert ctypes.sizeof(DecoderCaps) == 88
+    assert (DecoderCaps.max_width.offset, DecoderCaps.min_width.offset) == (28, 40)

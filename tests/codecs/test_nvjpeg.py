@@ -48,7 +48,7 @@ def test_file_has_times_and_jpegs_colour(suffix, tmp_path, ffprobe) -> None:
     probed = ffprobe(path, "-show_streams", "-show_frames", "-show_entries", "frame=pts_time")
     stream = probed["streams"][0]
     assert (stream["codec_name"], stream["width"], stream["height"]) == ("mjpeg", 64, 48)
-    assert stream["pix_fmt"] == "yuvj420p"
+    assert stream["pix_fmt"] == "yuvj444p"
     assert stream["color_range"] == "pc"
     assert stream["color_space"] == "bt470bg"
     if suffix == "mov":

@@ -3,12 +3,14 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+import torch
 
-from gpupipe.codecs import capability, nvenc
+from gpupipe.codecs import capability, nvdec, nvenc, pynv
 from gpupipe.codecs.base import EncoderSettings
+from gpupipe.codecs.cuvid import decoder_caps
 from gpupipe.device import pick_device
 from gpupipe.device.cuda import CudaLane
-from gpupipe.device.driver import driver
+from gpupipe.device.driver import driver, same_context
 from gpupipe.errors import DeviceError, PlanError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 
@@ -45,6 +47,42 @@ def test_h200_has_seven_nvdec_engines() -> None:
         ("vp8", "4:2:0", 8),
     } <= can
     assert not {("av1", "4:2:0", 8), ("h264", "4:2:0", 10), ("h264", "4:2:2", 8)} & can
+
+
+def test_the_drivers_answer_is_the_librarys() -> None:
+    """PyNvVideoCodec reads the same structure, by its own header."""
+    library = pynv.load()
+    for codec, name in {**nvdec.CODECS, "mpeg4": "MPEG4"}.items():
+        for chroma, depth in (("4:2:0", 8), ("4:4:4", 10)):
+            with same_context():
+                theirs = library.GetDecoderCaps(
+                    0,
+                    getattr(library.cudaVideoCodec, name),
+                    getattr(library.cudaVideoChromaFormat, chroma.replace(":", "")),
+                    depth,
+                )
+            ours = decoder_caps(codec, chroma, depth, 0)
+            assert theirs == {
+                "codec_id": ours.codec, "chromaformat_id": ours.chroma, "bitdepth": depth, "supported": ours.supported,
+                "num_decoder_engines": ours.engines, "width_max": ours.max_width, "height_max": ours.max_height,
+                "mb_num_max": ours.max_macroblocks, "width_min": ours.min_width, "height_min": ours.min_height,
+            }  # fmt: skip
+
+
+def test_asking_leaves_torchs_context_and_memory_alone() -> None:
+    lane = CudaLane("cuda:0")
+    capability.encoder_row.cache_clear()
+    capability.ask_encoder(pynv.load(), "h264", 0)
+    before = torch.cuda.mem_get_info()[0]
+    for _ in range(3):
+        capability.ask_encoder(pynv.load(), "h264", 0)
+    assert abs(before - torch.cuda.mem_get_info()[0]) < 64 << 20  # a leaked context takes half a GiB
+    other = CudaLane("cuda:0")
+    with lane.active():
+        numbers = torch.arange(100, device="cuda") * 2
+    other.wait(lane.record())
+    with other.active():
+        assert int(numbers.sum()) == 9900
 
 
 @pytest.mark.usefixtures("h200")

@@ -35,7 +35,7 @@ def test_pictures_come_back(width: int, height: int) -> None:
     packets = encoder.encode(FrameBatch(source, (5, 6, 9), Fraction(1, 25), (g, b, r), ready=lane.record()))
     assert [(p.pts, p.dts) for p in packets] == [(5, 5), (6, 6), (9, 9)]
     template = encoder.template(packets).codec_context
-    assert (template.pix_fmt, template.width, template.height) == ("yuvj420p", width, height)
+    assert (template.pix_fmt, template.width, template.height) == ("yuvj444p", width, height)
     for packet, want in zip(packets, pictures, strict=True):
         frame = next(av.open(io.BytesIO(bytes(packet)), format="mjpeg").decode(video=0))
         got = frame.reformat(format="rgb24", src_colorspace="ITU601", src_color_range="JPEG").to_ndarray()
