@@ -103,7 +103,7 @@ def _subtitle(stream: StreamInfo, target: Container, wanted: Wanted) -> Decision
     track = Track(index, "subtitle", "encode", f"{codec} to {target.text}", target.text)
     if codec not in ("ass", "ssa"):
         return track, None
-    message = f"stream {index}: {codec} subtitles become {target.text} in {target.name}: fonts and places are lost; .mkv keeps them"
+    message = f"stream {index}: {codec} subtitles become {target.text}, fonts and places are lost; .mkv keeps them"
     return track, Lost("subtitle-styling-lost", message)
 
 
@@ -133,13 +133,15 @@ def _data(stream: StreamInfo, info: SourceInfo, target: Container) -> Decision:
 def _decide(stream: StreamInfo, info: SourceInfo, target: Container, wanted: Wanted) -> Decision:
     if stream.index == info.video.index:
         return Track(stream.index, "video", "encode"), None
-    if stream.kind == "audio":
-        return _audio(stream, target, wanted)
-    if stream.kind == "subtitle":
-        return _subtitle(stream, target, wanted)
+    if stream.kind in ("audio", "subtitle"):
+        return (_audio if stream.kind == "audio" else _subtitle)(stream, target, wanted)
     if stream.kind == "video":
         fits = holds(target.name, stream.codec)
         return (Track(stream.index, "video", "copy"), None) if fits else _drop(stream, target, "video")
+    return _extra(stream, info, target, wanted)
+
+
+def _extra(stream: StreamInfo, info: SourceInfo, target: Container, wanted: Wanted) -> Decision:
     if wanted.metadata == "none":
         return Track(stream.index, stream.kind, "drop", "metadata: none"), None
     if stream.kind == "cover":

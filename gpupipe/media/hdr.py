@@ -89,7 +89,7 @@ class DescribedStream:
 
 
 def describe(template: av.VideoStream, hdr: HdrInfo) -> DescribedStream | None:
-    """`template` with the metadata of `hdr` beside it; None where there is none, or neither MP4 nor MOV holds the codec."""
+    """`template` with the metadata of `hdr` beside it; None where there is none, or no MP4 for the codec."""
     extra = boxes(hdr)
     if not extra:
         return None

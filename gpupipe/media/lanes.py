@@ -127,18 +127,15 @@ class CopyLane(_Timed):
         shown = self._cut(packet, pts, length)
         if shown is None:
             return ()
-        pts, dts, length = shown[0], min(dts, shown[0]) if self._kind == "video" else shown[0], shown[1]
+        pts, length = shown
         at = self._rescale(pts)
         if self._clock is not None:
             at = self._clock(at, self._samples(packet))
-        return (
-            self._emit(
-                packet, at, self._rescale(dts) if self._kind == "video" else at, self._rescale.span(pts, length)
-            ),
-        )
+        decoded = self._rescale(min(dts, pts)) if self._kind == "video" else at
+        return (self._emit(packet, at, decoded, self._rescale.span(pts, length)),)
 
     def _times(self, packet: Packet) -> tuple[int, int]:
-        """Presentation and decoding time; a missing one is taken from the other, both from the end of the packet before."""
+        """Presentation and decoding time; one is taken from the other, both from the end of the packet before."""
         pts, dts, length = packet.pts, packet.dts, packet.duration or 0
         if pts is None and dts is None:
             pts = self._end or 0
@@ -156,7 +153,7 @@ class CopyLane(_Timed):
     def _cut(self, packet: Packet, pts: int, length: int) -> tuple[int, int] | None:
         """Begin and length of the part in range; None where there is none.
 
-        Subtitles and data are shortened. Audio keeps the packet that reaches over the start where the container can hide
+        Subtitles and data are shortened. Audio keeps the packet that reaches over the start if the container can hide
         its beginning, else begins with the first whole one. Video begins with the first key frame.
         """
         span, base = self._span, self._time_base
