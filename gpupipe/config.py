@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -13,6 +12,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from gpupipe import stages
 from gpupipe.errors import ConfigError
 from gpupipe.stages.base import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Strict(BaseModel):
@@ -24,7 +26,7 @@ class Strict(BaseModel):
 def _time_text(value: object) -> object:
     """Numbers are seconds; texts are read later, when the source's time base and rate are known."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError("a time is seconds (12.5), 'HH:MM:SS.fff', a timecode 'HH:MM:SS:FF' or 'pts:N'")
+        raise ValueError("a time is seconds (12.5), 'HH:MM:SS.fff', a timecode 'HH:MM:SS:FF' or 'pts:N'")  # noqa: TRY004  pydantic's
     return str(value)
 
 
@@ -231,7 +233,7 @@ def load_config(path: Path) -> Config:
             "is not a text file in UTF-8", where=str(path), hint="a config is YAML, see configs/"
         ) from None
     try:
-        data = yaml.load(text, Loader=_Loader)
+        data = yaml.load(text, Loader=_Loader)  # noqa: S506  it is a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"{path}:{mark.line + 1}" if mark else str(path)
