@@ -44,4 +44,3 @@ def new_frame(source: FrameFormat, name: str, planes: tuple[torch.Tensor, ...], 
     frame.color_range = AV_RANGE[source.color.range]
     frame.colorspace = int(source.color.matrix)
     return frame
-

@@ -66,7 +66,7 @@ def make_plan(
         end_pts=end,
         steps=tuple(builder.steps),
         retime=retime,
-        encoder=_settings(config, info, choice, builder.format, retime),
+        encoder=_settings(config, info, choice, builder.tagged(), retime),
         encoder_reason=choice.reason,
         tracks=tracks,
         audio=None if isinstance(config.output.audio, str) else config.output.audio,

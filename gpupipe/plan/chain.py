@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpupipe import stages
@@ -19,7 +20,10 @@ class ChainBuilder:
     """Appends steps, keeping track of the format of what comes out so far."""
 
     def __init__(self, source: FrameFormat) -> None:
-        self.format = source
+        # Unknown tags are filled in once, at the source's own size: a resize must not turn BT.601 into BT.709.
+        color, self._guesses = source.color.resolved(source.pixels.family, source.width, source.height)
+        self._source, self._filled = source, color
+        self.format = source.with_(color=color)
         self.steps: list[Step] = []
         self.notes: list[str] = []
 
@@ -47,10 +51,11 @@ class ChainBuilder:
         if same and have.color.chroma_location == target.color.chroma_location:
             self.format = target
             return
-        _, guesses = have.color.resolved(have.pixels.family, have.width, have.height)
         if have.pixels.family != target.pixels.family:
-            self.notes += [f"{g} (for arithmetic only; the output's tags stay as the input's)" for g in guesses]
-        self._add(Step("convert", f"{have.pixels.name} to {target.pixels.name}", have, target, reason=reason))
+            self.notes += [f"{g} (for arithmetic only; the output's tags stay as the input's)" for g in self._guesses]
+        dither = target.pixels.layout != "float" and self._source.pixels.depth > target.pixels.depth
+        name = f"{have.pixels.name} to {target.pixels.name}{', dithered' if dither else ''}"
+        self._add(Step("convert", name, have, target, {"dither": dither}, reason))
 
     def stage(self, name: str, settings: dict[str, object], where: str, stage: Any) -> None:
         """One stage, with the conversion it needs before it."""
@@ -61,11 +66,27 @@ class ChainBuilder:
                 hint="deinterlace it first, or leave the stage out",
             )
         if stage.working == "rgb" and self.format.pixels.layout != "float":
-            pixels = PIXEL_FORMATS["rgbf32" if self.format.device == "cpu" else "rgbf16"]
+            # Half floats hold 11 bits: enough for 10-bit codes to return, not for 12.
+            half = self.format.device != "cpu" and self._source.pixels.depth <= 10
+            pixels = PIXEL_FORMATS["rgbf16" if half else "rgbf32"]
             self.convert(self.format.with_(pixels=pixels), f"{name} works in R'G'B'")
         notes = tuple(stage.notes(self.format))
         target = stage.output_format(self.format)
         self._add(Step("stage", name, self.format, target, settings, "; ".join(notes)))
+
+    def tagged(self) -> FrameFormat:
+        """The format that comes out, with every tag the source left open left open still, where it was not changed."""
+        have, said, filled = self.format.color, self._source.color, self._filled
+        return self.format.with_(
+            color=replace(
+                have,
+                matrix=said.matrix if have.matrix == filled.matrix else have.matrix,
+                range=said.range if have.range == filled.range else have.range,
+                chroma_location=(
+                    said.chroma_location if have.chroma_location == filled.chroma_location else have.chroma_location
+                ),
+            )
+        )
 
     def even(self, encoder: str) -> str | None:
         """Repeats the last column or row where the encoder takes even sizes only; returns what to warn of."""

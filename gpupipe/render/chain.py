@@ -89,7 +89,7 @@ def _transform(step: Step) -> Transform:
     if step.kind == "even":
         return _even(step.target)
     if step.kind == "convert":
-        return Converter(step.source, step.target)
+        return Converter(step.source, step.target, dither=bool(step.settings.get("dither", True)))
     stage = stages.load(step.name)
     made: Stage = stage(stage.Settings.model_validate(step.settings, strict=False))
     made.prepare(step.source)

@@ -45,6 +45,7 @@ class Pictures:
         self._time_base = plan.encoder.time_base
         self._past_end = False
         self._discarded = 0
+        self._fed = False
         self.decoded = 0
         """Pictures that the decoder gave, lead-in before a range included."""
 
@@ -70,12 +71,19 @@ class Pictures:
             if packet.stream_index != video:
                 self._copied(packet)
             elif not self._past_end:
-                self._discarded += packet.is_discard
+                self._note(packet)
                 yield from self._decoder.decode(packet)
             elif self._long_past_end(packet):
                 break
         if not self._past_end:
             yield from self._decoder.decode(None)
+
+    def _note(self, packet: Packet) -> None:
+        if not self._fed and not packet.is_keyframe:
+            message = "the video does not begin with a key frame: its first pictures may be missing or damaged"
+            self._journal.warn("no-initial-keyframe", message, place=f"pts {packet.pts}")
+        self._fed = True
+        self._discarded += packet.is_discard
 
     def _long_past_end(self, packet: Packet) -> bool:
         at = packet.dts if packet.dts is not None else packet.pts
