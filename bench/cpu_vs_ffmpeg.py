@@ -10,7 +10,7 @@ before anything is timed.
 from __future__ import annotations
 
 import argparse
-import datetime
+import datetime as dt
 import json
 import platform
 import re
@@ -25,7 +25,10 @@ import av
 
 CASES = {
     "transcode": ("stages: []", []),
-    "resize_720p": ("stages: [{resize: {width: 1280, height: 720, filter: bicubic}}]", ["-vf", "scale=1280:720:flags=bicubic"]),
+    "resize_720p": (
+        "stages: [{resize: {width: 1280, height: 720, filter: bicubic}}]",
+        ["-vf", "scale=1280:720:flags=bicubic"],
+    ),
 }
 VIDEO = "output: {video: {codec: h264, encoder: libx264, quality: 20, preset: medium}}\n"
 
@@ -34,7 +37,23 @@ def make_clip(path: Path, seconds: int) -> None:
     """A moving 1080p clip with detail and grain."""
     source = f"testsrc2=s=1920x1080:r=30:d={seconds},noise=alls=8:allf=t,format=yuv420p"
     subprocess.run(
-        ["ffmpeg", "-y", "-v", "error", "-f", "lavfi", "-i", source, "-c:v", "libx264", "-preset", "veryfast", "-crf", "14", path],
+        [
+            "ffmpeg",
+            "-y",
+            "-v",
+            "error",
+            "-f",
+            "lavfi",
+            "-i",
+            source,
+            "-c:v",
+            "libx264",
+            "-preset",
+            "veryfast",
+            "-crf",
+            "14",
+            path,
+        ],
         check=True,
     )
 
@@ -45,7 +64,21 @@ def commands(case: str, clip: Path, folder: Path) -> dict[str, list[str]]:
     config = folder / f"{case}.yaml"
     config.write_text(f"{stages}\n{VIDEO}")
     ours = [sys.executable, "-m", "gpupipe", "run", str(config), str(clip), str(folder / f"{case}-gpupipe.mp4")]
-    theirs = ["ffmpeg", "-y", "-v", "error", "-i", str(clip), *filters, "-c:v", "libx264", "-preset", "medium", "-crf", "20"]
+    theirs = [
+        "ffmpeg",
+        "-y",
+        "-v",
+        "error",
+        "-i",
+        str(clip),
+        *filters,
+        "-c:v",
+        "libx264",
+        "-preset",
+        "medium",
+        "-crf",
+        "20",
+    ]
     return {
         "gpupipe": [*ours, "--device", "cpu", "--quiet", "--overwrite"],
         "ffmpeg": [*theirs, "-movflags", "+faststart", str(folder / f"{case}-ffmpeg.mp4")],
@@ -72,7 +105,11 @@ def check(case: str, folder: Path, frames: int) -> dict[str, float | int]:
         counted = sum(1 for p in container.demux(video=0) if p.size)
     if counted != frames or found is None or float(found[1]) < 35:
         raise SystemExit(f"{case}: outputs differ: {counted} frames of {frames}, {found and found[0]}")
-    return {"frames": counted, "psnr_y_between": float(found[1]), "bytes_ratio": round(ours.stat().st_size / theirs.stat().st_size, 4)}
+    return {
+        "frames": counted,
+        "psnr_y_between": float(found[1]),
+        "bytes_ratio": round(ours.stat().st_size / theirs.stat().st_size, 4),
+    }
 
 
 def main() -> None:
@@ -101,7 +138,8 @@ def main() -> None:
                 "pairs": pairs,
                 **checked,
             }
-            print(f"{case:12} {statistics.median(ratios):.3f} of ffmpeg's wall time ({ratios[0]:.3f} to {ratios[-1]:.3f})", flush=True)
+            spread = f"{ratios[0]:.3f} to {ratios[-1]:.3f}"
+            print(f"{case:12} {statistics.median(ratios):.3f} of ffmpeg's wall time ({spread})", flush=True)
     if args.json:
         args.json.write_text(json.dumps({**facts(), "cases": results}, indent=1) + "\n")
 
@@ -110,10 +148,16 @@ def facts() -> dict[str, object]:
     """Machine, versions, command."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     ffmpeg = subprocess.run(["ffmpeg", "-version"], capture_output=True, text=True, check=True).stdout.split()[2]
-    cores = len([line for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if line.startswith("processor")])
+    cores = len(
+        [
+            line
+            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+            if line.startswith("processor")
+        ]
+    )
     return {
         "command": "python bench/cpu_vs_ffmpeg.py " + " ".join(a for a in sys.argv[1:] if not a.endswith(".json")),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "machine": {"cpu": cpu[1] if cpu else platform.processor(), "cores": cores},
         "versions": {"python": platform.python_version(), "av": av.__version__, "ffmpeg": ffmpeg},
     }

@@ -82,7 +82,7 @@ PIXEL_FORMATS: dict[str, PixelFormat] = _table()
 
 
 def pixel_format(name: str) -> PixelFormat | None:
-    """The format of that name, None where gpupipe has no arithmetic for it. yuvj* are their yuv* twins (range is a tag)."""
+    """The format of that name, None where gpupipe has no arithmetic for it; yuvj* are yuv*, since range is a tag."""
     return PIXEL_FORMATS.get(name.replace("yuvj", "yuv"))
 
 

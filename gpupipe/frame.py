@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from gpupipe.format import FrameFormat
-
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from fractions import Fraction
+
     import av
     import torch
+
+    from gpupipe.format import FrameFormat
 
 
 NO_PTS = -(2**63)

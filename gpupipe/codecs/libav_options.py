@@ -49,7 +49,7 @@ def check_options(settings: EncoderSettings) -> None:
 
 def rate_control(context: av.VideoCodecContext, settings: EncoderSettings) -> None:
     """Sets quality or bitrate, preset, HDR parameters and the user's options on an encoder not yet open."""
-    options = {}
+    options = _speed(settings)
     if settings.bitrate is not None:
         context.bit_rate = settings.bitrate
     elif settings.encoder in CRF:
@@ -62,22 +62,24 @@ def rate_control(context: av.VideoCodecContext, settings: EncoderSettings) -> No
         if scale is not None:
             context.flags |= FLAG_QSCALE
             context.global_quality = round(scale * QP_TO_LAMBDA)
-    if settings.preset is not None:
-        options["preset"] = settings.preset
-    if settings.encoder == "libsvtav1":
-        os.environ.setdefault("SVT_LOG", "1")  # the library prints its banner to the terminal otherwise
-        options["preset"] = str(SVT_PRESETS.get(settings.preset or "medium", settings.preset))
-    if settings.encoder == "libvpx-vp9":
-        options["row-mt"] = "1"
     location = settings.input_format.color.chroma_location
     if location is not None and settings.input_format.pixels.chroma_shift == (1, 1):
         options["chroma_sample_location"] = location.value
     options.update(settings.options)
-    if settings.mastering_display or settings.content_light or settings.encoder == "libx265":
-        key, text = _library_parameters(settings)
-        if text:
-            options[key] = ":".join(filter(None, (text, options.get(key, ""))))
+    key, text = _library_parameters(settings)
+    if text:
+        options[key] = ":".join(filter(None, (text, options.get(key, ""))))
     context.options = options
+
+
+def _speed(settings: EncoderSettings) -> dict[str, str]:
+    """The preset in the encoder's own terms."""
+    if settings.encoder == "libsvtav1":
+        os.environ.setdefault("SVT_LOG", "1")  # the library prints its banner to the terminal otherwise
+        return {"preset": str(SVT_PRESETS.get(settings.preset or "medium", settings.preset))}
+    if settings.encoder == "libvpx-vp9":
+        return {"row-mt": "1"}
+    return {} if settings.preset is None else {"preset": settings.preset}
 
 
 def jpeg_scale(quality: float) -> float:

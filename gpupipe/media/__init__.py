@@ -1,0 +1,1 @@
+"""Containers, always through PyAV: probing, demuxing, time, what is carried over, and muxing."""

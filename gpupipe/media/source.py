@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fractions import Fraction
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from gpupipe.format import FrameFormat
+if TYPE_CHECKING:
+    from fractions import Fraction
+    from pathlib import Path
+
+    from gpupipe.format import FrameFormat
 
 StreamKind = Literal["video", "audio", "subtitle", "attachment", "data", "cover"]
 
@@ -44,7 +46,7 @@ class HdrInfo:
 
 @dataclass(frozen=True, slots=True)
 class VideoInfo:
-    """The main video stream: the first that is not a cover picture (default disposition and size do not outvote order)."""
+    """The main video stream: the first that is not a cover picture; neither disposition nor size outvotes order."""
 
     index: int
     codec: str

@@ -1,0 +1,1 @@
+"""Pure tensor arithmetic; a Triton kernel sits beside its torch reference."""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from gpupipe.config import VideoOutput
 
 DEFAULT_ENCODERS = {
-    "h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "vp9": "libvpx-vp9", "vp8": "libvpx", "prores": "prores_ks",
+    "h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "vp9": "libvpx-vp9", "vp8": "libvpx",
+    "prores": "prores_ks",
 }  # fmt: skip
 ALIASES = {"h265": "hevc", "x264": "h264", "x265": "hevc", "avc": "h264"}
 DEVICE_ENCODERS = {"nvenc": ("h264", "hevc", "av1"), "nvjpeg": ("mjpeg",)}

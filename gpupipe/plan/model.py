@@ -11,6 +11,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import BaseModel
+
 from gpupipe.format import FrameFormat, PixelFormat
 
 if TYPE_CHECKING:
@@ -98,19 +100,20 @@ class Plan:
 
 def plain(value: object) -> Plain:
     """Dataclasses, fractions, paths and enums as JSON's own types."""
-    if isinstance(value, PixelFormat):
-        return value.name
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, (Fraction, Path)):
-        return str(value)
-    if isinstance(value, Enum):
-        return value.name.lower() if isinstance(value, int) else str(value.value)
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(v) for v in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    dump = getattr(value, "model_dump", None)
-    return plain(dump(mode="json")) if dump else str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, (type, PixelFormat)):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, BaseModel):
+        return plain(value.model_dump(mode="json"))
+    return _scalar(value)
+
+
+def _scalar(value: object) -> Plain:
+    if isinstance(value, PixelFormat):
+        return value.name
+    if isinstance(value, Enum):
+        return value.name.lower() if isinstance(value, int) else str(value.value)
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -40,8 +40,8 @@ def lines(plan: Plan) -> list[str]:
     )
     extras = "".join(f", {k}={v}" for k, v in encoder.options.items())
     preset = f", preset {encoder.preset}" if encoder.preset else ""
-    out.append(f"encode   {encoder.encoder} ({encoder.codec}), {encoder.input_format.pixels.name}, {control}{preset}{extras}: "
-               f"{plan.encoder_reason}")  # fmt: skip
+    what = f"{encoder.encoder} ({encoder.codec}), {encoder.input_format.pixels.name}, {control}{preset}{extras}"
+    out.append(f"encode   {what}: {plan.encoder_reason}")
     for track in plan.tracks:
         if track.action != "encode" or track.kind != "video":
             out.append(

@@ -91,7 +91,7 @@ def render(
         stack.callback(decoder.close)
         muxer = Muxer(target.path, plan.container, plan.source, plan.tracks, _header(plan), journal, audio=plan.audio)
         stack.callback(muxer.abort)
-        pictures = Pictures(plan, demuxer, decoder, lane, journal, muxer.write_copied)
+        pictures = Pictures(plan, demuxer, decoder, lane=lane, journal=journal, copied=muxer.write_copied)
         writer = _Writer(encoder, muxer)
         shown = 0
         reported = began

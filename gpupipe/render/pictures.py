@@ -33,6 +33,7 @@ class Pictures:
         plan: Plan,
         demuxer: Demuxer,
         decoder: Decoder,
+        *,
         lane: Lane,
         journal: Journal,
         copied: Callable[[Packet], None],
