@@ -109,7 +109,7 @@ def examine() -> Report:
     gpus = tuple(GpuReport(gpu, nvdec_table(gpu.index), nvenc_table(gpu.index)) for gpu in found.gpus)
     hint = None
     if not found.gpus:
-        hint = "all runs on the CPU; a GPU needs NVIDIA's driver (docker: --gpus all)"
+        hint = "all runs on the CPU; install the driver (docker: --gpus all)"
     return Report(
         gpupipe=gpupipe.__version__,
         python=platform.python_version(),

@@ -17,14 +17,20 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def _has_cuda() -> bool:
+    try:
+        import torch  # noqa: PLC0415  (only where a test needs it)
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """GPU tests are skipped where there is no CUDA, and fail there under GPUPIPE_REQUIRE_CUDA=1."""
     wanting = [item for item in items if item.get_closest_marker("gpu")]
     if not wanting or os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1":
         return
-    import torch  # noqa: PLC0415  (only where a test needs it)
-
-    if not torch.cuda.is_available():
+    if not _has_cuda():
         for item in wanting:
             item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
 

@@ -11,7 +11,7 @@ from gpupipe.cli.job import prepare
 from gpupipe.cli.options import job
 from gpupipe.cli.progress import reporting
 from gpupipe.cli.stop import stopping
-from gpupipe.journal import Journal
+from gpupipe.journal import Entry, Journal
 from gpupipe.render import render
 
 if TYPE_CHECKING:
@@ -51,11 +51,17 @@ def command(
         console.event("start", plan=plan.to_json())
         for notice in plan.warnings:
             console.warning(notice.code, notice.message)
-        journal = Journal(lambda entry: console.warning(entry.code, entry.message))
+        journal = Journal(lambda entry: _first(console, entry))
         with reporting(console) as progress:
             result = render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress)
     _conclude(console, result, journal)
     return WARNED if strict and len(journal) else 0
+
+
+def _first(console: Console, entry: Entry) -> None:
+    """Told at once; how often it happened is told at the end."""
+    place = f" ({entry.places[0]})" if entry.places else ""
+    console.warning(entry.code, f"{entry.message}{place}", entry.count)
 
 
 def _conclude(console: Console, result: RenderResult, journal: Journal) -> None:
@@ -64,6 +70,7 @@ def _conclude(console: Console, result: RenderResult, journal: Journal) -> None:
         if entry.count > 1:
             console.say(f"warning: {entry}")
     rate = f" ({result.frames / result.seconds:.0f} a second)" if result.seconds > 0 else ""
-    changed = "".join(f", {n} {what}" for n, what in ((result.repeated, "repeated"), (result.dropped, "dropped")) if n)
+    counts = ((result.repeated, "repeated"), (result.dropped, "dropped"), (len(journal), "kinds of warnings"))
+    changed = "".join(f", {n} {what}" for n, what in counts if n)
     console.say(f"done: {result.output}: {result.frames} frames in {result.seconds:.1f} s{rate}{changed}")
     console.event("done", result=result, warnings=list(journal.entries.values()))
