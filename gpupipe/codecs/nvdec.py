@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from gpupipe.codecs.base import Packet
     from gpupipe.device.base import Lane
     from gpupipe.format import FrameFormat
     from gpupipe.journal import Journal
@@ -39,15 +40,12 @@ _FORMATS = {
 
 
 def _filters(stream: av.VideoStream) -> av.bitstream.BitStreamFilterContext | None:
-    """NVDEC's parser wants Annex-B, headers in the stream, and one picture a packet."""
+    """NVDEC's parser wants H.264 and HEVC as Annex-B with their headers in the stream."""
     name, extradata = stream.codec_context.codec.canonical_name, stream.codec_context.extradata or b""
     length_prefixed = extradata[:1] == b"\x01"
-    chain = {
-        "h264": "h264_mp4toannexb" if length_prefixed else None,
-        "hevc": "hevc_mp4toannexb" if length_prefixed else None,
-        "mpeg2video": "dump_extra=freq=keyframe" if extradata else None,
-    }.get(name)
-    return av.bitstream.BitStreamFilterContext(chain, stream) if chain else None
+    if not length_prefixed or name not in ("h264", "hevc"):
+        return None
+    return av.bitstream.BitStreamFilterContext(f"{name}_mp4toannexb", stream)
 
 
 class NvdecDecoder:
@@ -80,7 +78,7 @@ class NvdecDecoder:
         self._times: dict[int, tuple[int, int] | None] = {}
         """By the time given to the library: pts and duration of the picture; None where the demuxer hides it."""
         self._last = 0
-        self._kept: av.Packet | None = None
+        self._kept: Packet | None = None
         self._layered = False
         """Whether layers above the first must be taken out."""
         self._broken = False
@@ -107,7 +105,7 @@ class NvdecDecoder:
         self.close()  # its surfaces are freed before the new session asks for memory
         self._session = self._open()
 
-    def decode(self, packet: av.Packet | None) -> Iterator[FrameBatch]:
+    def decode(self, packet: Packet | None) -> Iterator[FrameBatch]:
         """See `base.Decoder`."""
         place = "at the end" if packet is None else f"pts {packet.pts}"  # the filter empties the packet
         try:
@@ -120,7 +118,7 @@ class NvdecDecoder:
         if packet is None:
             yield from self._drain()
 
-    def _feed(self, packet: av.Packet) -> Iterator[FrameBatch]:
+    def _feed(self, packet: Packet) -> Iterator[FrameBatch]:
         if packet.size == 0:
             return
         if packet.is_corrupt:
@@ -138,6 +136,12 @@ class NvdecDecoder:
             self._sequence = sequence or self._sequence
         # The library gives times back sorted, one with each picture in display order, so they must be the real ones.
         if packet.pts is None:
+            if self._last >= _TIME_OFFSET // 2:
+                self._journal.warn(
+                    "pts-approximate",
+                    "timestamps missing: pictures near may be out by one",
+                    place=f"pts {self._last - _TIME_OFFSET}",
+                )
             self._last += 1
             shown = (NO_PTS, packet.duration or 0)
         else:
@@ -146,7 +150,7 @@ class NvdecDecoder:
         self._times[self._last] = None if packet.is_discard else shown
         yield from self._decoded(self._data(packet), packet.pts)
 
-    def _data(self, packet: av.Packet) -> Any:
+    def _data(self, packet: Packet) -> Any:
         """The library's packet; it points into memory that is kept until the next one."""
         data = self._library.PacketData()
         data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, self._last

@@ -12,10 +12,13 @@ from gpupipe.codecs.capability import DecoderRow, decoder_row
 from gpupipe.codecs.sequence import unusual_headers
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 
-CODECS = {"h264": "H264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "av1": "AV1", "mpeg2video": "MPEG2"}
-"""libav's codec name -> PyNvVideoCodec's, of what is decoded here."""
+CODECS = {"h264": "H264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "av1": "AV1"}
+"""libav's codec name -> PyNvVideoCodec's, of what NVDEC decodes to the same samples as libav (measured on an H200).
+
+Not MPEG-2 and MPEG-4: their inverse DCT may be rounded in many ways (IEEE 1180), and NVDEC's is 1 to 2 code values off
+libav's from the first pictures on. They are decoded on the CPU, which is fast enough at them.
+"""
 _PACKETS_TO_LOOK_AT = 100
-_INTERLACING = {"h264", "mpeg2video"}
 _SURFACES = {
     "yuv420p": ("4:2:0", "nv12"), "nv12": ("4:2:0", "nv12"), "yuv420p10le": ("4:2:0", "p010le"),
     "p010le": ("4:2:0", "p010le"), "yuv420p12le": ("4:2:0", "p012le"), "yuv444p": ("4:4:4", "yuv444p"),
@@ -49,6 +52,8 @@ def supports(video: StreamFacts, gpu: int = 0, stream: av.VideoStream | None = N
         gpu: N of cuda:N.
         stream: the stream, just opened, for what only its headers and packets tell; packets are read from it.
     """
+    if video.codec in ("mpeg2video", "mpeg4"):
+        return f"NVDEC rounds {video.codec} otherwise than libav"
     if video.codec not in CODECS:
         return f"NVDEC does not decode {video.codec}"
     surface = _SURFACES.get(video.native_pixels.replace("yuvj", "yuv"))
@@ -65,7 +70,7 @@ def supports(video: StreamFacts, gpu: int = 0, stream: av.VideoStream | None = N
 
 def _inexact(video: StreamFacts, stream: av.VideoStream | None) -> str | None:
     """What the library would do to a stream beyond decoding it."""
-    if video.codec in _INTERLACING and video.format.field_order != "progressive":
+    if video.codec == "h264" and video.format.field_order != "progressive":
         # PyNvVideoCodec deinterlaces whatever is not marked progressive, and cannot be told not to.
         kind = "interlaced" if video.format.interlaced else "of unknown field order"
         return f"the stream is {kind}, and NVDEC's library would deinterlace it"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpupipe.codecs.base import EncoderSettings
+    from gpupipe.codecs.base import EncoderSettings, Packet
     from gpupipe.device.base import Lane
     from gpupipe.format import FrameFormat
     from gpupipe.frame import FrameBatch
@@ -179,9 +179,9 @@ class NvencEncoder:
             raise DeviceError(f"NVENC does not open for {source}: {encoder_reason(error)}", where=self._lane.device,
                               hint="use `encoder: auto`, or other options") from None  # fmt: skip
 
-    def encode(self, batch: FrameBatch) -> list[av.Packet]:
+    def encode(self, batch: FrameBatch) -> list[Packet]:
         """See `base.Encoder`."""
-        packets: list[av.Packet] = []
+        packets: list[Packet] = []
         self._lane.wait(batch.ready)
         for row, pts in enumerate(batch.pts):
             self._clock.shown(pts)
@@ -195,7 +195,7 @@ class NvencEncoder:
             packets += self._packets(self._call(self._session.Encode, _Surface(surface), params))
         return packets
 
-    def finish(self) -> list[av.Packet]:
+    def finish(self) -> list[Packet]:
         """See `base.Encoder`. Raises DeviceError where pictures were lost inside."""
         packets = self._packets(self._call(self._session.EndEncode)) + self._clock.drain()
         if self._pictures:
@@ -210,8 +210,8 @@ class NvencEncoder:
             raise DeviceError(f"NVENC failed: {encoder_reason(error)}", where=self._lane.device) from None
         return found
 
-    def _packets(self, coded: list[dict[str, Any]]) -> list[av.Packet]:
-        packets: list[av.Packet] = []
+    def _packets(self, coded: list[dict[str, Any]]) -> list[Packet]:
+        packets: list[Packet] = []
         for item in coded:
             data, key = bytes(item["data"]), item["picture_type"] == _IDR
             if key and self._sei:
@@ -223,10 +223,10 @@ class NvencEncoder:
             packets += self._clock.coded(packet)
         return packets
 
-    def _tagged(self, packet: av.Packet) -> av.Packet:
+    def _tagged(self, packet: Packet) -> Packet:
         return self._filter.filter(packet)[0] if self._filter else packet
 
-    def template(self, first: Sequence[av.Packet]) -> av.VideoStream:
+    def template(self, first: Sequence[Packet]) -> av.VideoStream:
         """See `base.Encoder`; needs at least the first packet, which holds the headers."""
         data = io.BytesIO(b"".join(bytes(packet) for packet in first))
         self._opened = av.open(data, "r", format=_DEMUXER[self.settings.codec])

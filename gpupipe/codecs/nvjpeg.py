@@ -20,7 +20,7 @@ from gpupipe.errors import DeviceError, PlanError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpupipe.codecs.base import EncoderSettings
+    from gpupipe.codecs.base import EncoderSettings, Packet
     from gpupipe.device.base import Lane
     from gpupipe.format import FrameFormat
     from gpupipe.frame import FrameBatch
@@ -79,7 +79,7 @@ class NvjpegEncoder:
         self._encode_jpeg = encode_jpeg or _torchvision()
         self._scratch: av.container.OutputContainer | None = None
 
-    def encode(self, batch: FrameBatch) -> list[av.Packet]:
+    def encode(self, batch: FrameBatch) -> list[Packet]:
         """See `base.Encoder`; `batch.planes` are G, B, R of (N, H, W)."""
         import torch  # noqa: PLC0415  a plan needs `supports` and no torch
 
@@ -94,18 +94,18 @@ class NvjpegEncoder:
             raise DeviceError(f"nvJPEG failed: {str(error).splitlines()[0]}", where=self._lane.device) from None
         return [self._packet(batch, row, picture) for row, picture in enumerate(data)]
 
-    def _packet(self, batch: FrameBatch, row: int, data: bytes) -> av.Packet:
+    def _packet(self, batch: FrameBatch, row: int, data: bytes) -> Packet:
         packet = av.Packet(data)
         packet.pts = packet.dts = batch.pts[row]
         packet.duration = batch.durations[row] if row < len(batch.durations) else 0
         packet.time_base, packet.is_keyframe = self.settings.time_base, True
         return packet
 
-    def finish(self) -> list[av.Packet]:
+    def finish(self) -> list[Packet]:
         """See `base.Encoder`; nothing is ever held."""
         return []
 
-    def template(self, first: Sequence[av.Packet]) -> av.VideoStream:
+    def template(self, first: Sequence[Packet]) -> av.VideoStream:
         """See `base.Encoder`: the picture's own header says size and subsampling, the plan says colour."""
         with av.open(io.BytesIO(bytes(first[0])), format="mjpeg") as picture:
             found = picture.streams.video[0].codec_context

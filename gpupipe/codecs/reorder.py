@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpupipe.errors import MediaError
 
 if TYPE_CHECKING:
-    import av
+    from gpupipe.codecs.base import Packet
 
 
 def reorder_depth(b_frames: int) -> int:
@@ -38,7 +38,7 @@ class DtsClock:
         self._due: deque[int] = deque()
         """pts of pictures whose time has not been given to a packet yet."""
         self._last: int | None = None
-        self._waiting: deque[av.Packet] = deque()
+        self._waiting: deque[Packet] = deque()
         self._stamped = 0
 
     def shown(self, pts: int) -> None:
@@ -50,16 +50,16 @@ class DtsClock:
             self._first.append(pts)
         self._due.append(pts)
 
-    def coded(self, packet: av.Packet) -> list[av.Packet]:
+    def coded(self, packet: Packet) -> list[Packet]:
         """A packet came out; returns the packets whose dts is now known, in order."""
         self._waiting.append(packet)
         return self._ready(final=False)
 
-    def drain(self) -> list[av.Packet]:
+    def drain(self) -> list[Packet]:
         """Returns what is left, after the encoder has given all."""
         return self._ready(final=True)
 
-    def _ready(self, *, final: bool) -> list[av.Packet]:
+    def _ready(self, *, final: bool) -> list[Packet]:
         out = []
         while self._waiting and (final or self._stamped >= self._depth or len(self._first) > self._depth):
             packet = self._waiting.popleft()

@@ -50,9 +50,6 @@ def signature(codec: str, data: bytes) -> bytes:
     """Bytes that change where the size or format of the pictures does; empty where a packet says nothing of it."""
     if codec in _SPS:
         return _parameter_sets(codec, data)
-    if codec == "mpeg2video":
-        at = data.find(b"\x00\x00\x01\xb3")
-        return data[at + 4 : at + 8] if at >= 0 else b""
     if codec == "vp8":
         return data[6:10] if data and not data[0] & 1 else b""
     return _vp9_size(data) if codec == "vp9" else b""

@@ -100,7 +100,7 @@ def stream(**changes: object) -> SimpleNamespace:
 
 @pytest.mark.parametrize(("changes", "text"), [
     ({}, None), ({"native_pixels": "yuvj420p"}, None),
-    ({"codec": "prores"}, "does not decode prores"), ({"native_pixels": "yuva420p"}, "does not decode yuva420p"),
+    ({"codec": "prores"}, "does not decode prores"), ({"codec": "mpeg2video"}, "rounds mpeg2video otherwise"), ({"native_pixels": "yuva420p"}, "does not decode yuva420p"),
     ({"native_pixels": "yuv420p10le"}, "does not decode h264 4:2:0 10-bit"), ({"codec": "av1"}, "does not decode av1 4:2:0 8-bit"),
     ({"field_order": "tt"}, "interlaced"), ({"field_order": "unknown"}, "unknown field order"),
     ({"width": 32}, "below"), ({"width": 5000}, "beyond"), ({"width": 4096, "height": 4097}, "beyond"),
