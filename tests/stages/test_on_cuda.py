@@ -1,0 +1,98 @@
+"""Every stage gives on CUDA what it gives on the CPU, eagerly and replayed from a CUDA Graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from stills import dtype_of, picture, psnr
+
+from gpupipe import stages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpupipe.format import FrameFormat
+
+pytestmark = pytest.mark.gpu
+QUARTER = (0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30)
+ANY = [
+    ("crop", {"width": 101, "height": 51, "x": 3, "y": 5}),
+    ("resize", {"width": 200, "height": 333}),
+    ("resize", {"width": 400, "height": -2, "filter": "bicubic"}),
+    ("resize", {"width": 90, "height": 40, "filter": "area"}),
+    ("pad", {"width": 400, "height": 300, "x": 7, "y": 9, "color": "#ff8000"}),
+    ("orient", {"matrix": QUARTER}),
+]
+RGB = [
+    ("warp", {"rotate": 3, "scale": 1.1, "filter": "bicubic"}),
+    ("warp", {"corners": [[5, 9], [250, 3], [270, 160], [2, 150]], "border": "constant"}),
+    ("lut3d", {"file": "look.cube"}),
+    ("lut3d", {"file": "look.cube", "interpolation": "trilinear"}),
+    ("overlay", {"image": "logo.png", "anchor": "bottom-right", "opacity": 0.5}),
+]
+
+
+def planes_of(source: FrameFormat) -> tuple[torch.Tensor, ...]:
+    made, pixels = torch.Generator().manual_seed(1), source.pixels
+    shapes = [(2, *s) for s in pixels.plane_shapes(source.width, source.height)]
+    if pixels.layout == "float":
+        return tuple(torch.rand(s, generator=made).to(dtype_of(source)) for s in shapes)
+    return tuple(
+        (torch.randint(0, 1 << pixels.depth, s, generator=made) << pixels.msb_shift).to(dtype_of(source))
+        for s in shapes
+    )
+
+
+def both(name: str, settings: dict, source: FrameFormat) -> tuple[tuple[torch.Tensor, ...], ...]:
+    kind, planes, results = stages.load(name), planes_of(source), []
+    for device in ("cpu", "cuda:0"):
+        stage = kind(kind.Settings.model_validate(settings))
+        stage.prepare(source.with_(device=device))
+        there = tuple(p.to(device) for p in planes)
+        results.append(tuple(p.cpu() for p in stage(there)))
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        stage(there)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = stage(there)
+    graph.replay()
+    torch.cuda.synchronize()
+    results.append(tuple(p.cpu() for p in out))
+    return tuple(results)
+
+
+@pytest.mark.parametrize("pixels", ["nv12", "p010le", "yuv422p10le", "yuv444p", "gray", "gbrp12le", "rgbf16"])
+@pytest.mark.parametrize(("name", "settings"), ANY)
+@pytest.mark.parametrize("order", ["progressive", "tt"])
+def test_on_the_decoders_planes(name: str, settings: dict, pixels: str, order: str) -> None:
+    if order == "tt" and name != "resize":
+        pytest.skip("only resize treats fields on their own")
+    source = picture(pixels, 271, 163, field_order=order)
+    cpu, cuda, replayed = both(name, settings, source)
+    for a, b, c in zip(cpu, cuda, replayed, strict=True):
+        step = 2e-3 if source.pixels.layout == "float" else 1 << source.pixels.msb_shift
+        assert float((a.double() - b.double()).abs().max()) <= step
+        assert torch.equal(b.view(torch.uint8), c.view(torch.uint8))
+
+
+@pytest.mark.parametrize("pixels", ["rgbf16", "rgbf32"])
+@pytest.mark.parametrize(("name", "settings"), RGB)
+def test_on_rgb(name: str, settings: dict, pixels: str, tmp_path: Path) -> None:
+    rows = torch.rand((5**3, 3), generator=torch.Generator().manual_seed(2)).tolist()
+    (tmp_path / "look.cube").write_text("LUT_3D_SIZE 5\n" + "\n".join(" ".join(map(str, row)) for row in rows))
+    import av  # noqa: PLC0415
+
+    with av.open(str(tmp_path / "logo.png"), "w", format="image2", options={"update": "1"}) as container:
+        stream = container.add_stream("png", 1)
+        stream.width, stream.height, stream.pix_fmt = 40, 20, "rgba"
+        codes = torch.randint(0, 256, (20, 40, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
+        container.mux([*stream.encode(av.VideoFrame.from_ndarray(codes.numpy(), format="rgba")), *stream.encode(None)])
+    paths = {k: str(tmp_path / v) if k in ("file", "image") else v for k, v in settings.items()}
+    cpu, cuda, replayed = both(name, paths, picture(pixels, 271, 163))
+    assert psnr(cpu, cuda, 1.0) > 60
+    assert torch.equal(cuda[0], replayed[0])
