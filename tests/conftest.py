@@ -14,6 +14,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does: torch's waiting threads must not spin
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

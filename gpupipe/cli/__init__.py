@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -72,5 +73,8 @@ def execute(arguments: list[str], console: Console) -> int:
 
 def main() -> NoReturn:
     """Entry point of `gpupipe`."""
+    # Threads of torch's CPU kernels would spin while they wait. Beside codec threads, or other jobs of a farm machine,
+    # that takes the cores from those who have work. OpenMP reads this once, when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(execute(sys.argv[1:], Console()))
