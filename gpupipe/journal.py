@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(slots=True)
@@ -23,7 +26,9 @@ class Entry:
             return self.message
         shown = ", ".join(self.places[:5])
         more = ", ..." if self.count > len(self.places[:5]) else ""
-        return f"{self.message} [{self.count} times: {shown}{more}]" if shown else f"{self.message} [{self.count} times]"
+        return (
+            f"{self.message} [{self.count} times: {shown}{more}]" if shown else f"{self.message} [{self.count} times]"
+        )
 
 
 class Journal:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["AudioSettings", "Muxer", "VideoHeader"]
 
 
+_TAG_ERRORS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "replace"}
+"""PyAV 18 stops at a tag that is not UTF-8 unless told not to; 19 has no such argument."""
+
+
 class AudioSettings(Protocol):
     """How audio is encoded."""
 
@@ -88,7 +92,7 @@ class Muxer:
                 "w",
                 format=self._container.muxer,
                 container_options=self._options(),
-                metadata_errors="replace",
+                **_TAG_ERRORS,
             )
 
     def _audio_lanes(self, settings: AudioSettings | None) -> dict[int, AudioLane]:

@@ -7,8 +7,6 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from enum import Enum
-from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel
@@ -16,6 +14,9 @@ from pydantic import BaseModel
 from gpupipe.format import FrameFormat, PixelFormat
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+    from pathlib import Path
+
     from gpupipe.codecs.base import EncoderSettings
     from gpupipe.config import AudioEncode
     from gpupipe.media.source import SourceInfo, Track

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -42,6 +43,8 @@ class Chain:
 
     def __init__(self, steps: Sequence[Step], lane: Lane) -> None:
         self._steps, self._lane = tuple(steps), lane
+        if lane.device == "cpu":  # decoder and encoder run on all cores meanwhile; more threads only wait for each other
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // 4))
         self._calls = tuple((step, _transform(step)) for step in steps if step.kind not in ("upload", "download"))
         self._upload = _ring([s for s in steps if s.kind == "upload"], lane)
         self._download = _ring([s for s in steps if s.kind == "download"], lane)
