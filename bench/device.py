@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -29,9 +30,13 @@ from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
 from gpupipe.render import render
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does; read when torch is loaded
 ROOT = Path(__file__).resolve().parents[1]
 LOGO = str(ROOT / "configs/assets/logo.png")
-CHAIN = [{"warp": {"rotate": 1.5, "scale": 1.02}}, {"overlay": {"image": LOGO, "opacity": 0.6, "margin": 32}}]
+CHAIN: list[dict[str, object]] = [
+    {"warp": {"rotate": 1.5, "scale": 1.02}},
+    {"overlay": {"image": LOGO, "opacity": 0.6, "margin": 32}},
+]
 X264 = {"codec": "h264", "encoder": "libx264", "quality": 23, "preset": "veryfast"}
 ROWS: dict[str, tuple[str, list[dict[str, object]], dict[str, object], str]] = {
     "nvdec -> x264 veryfast": ("cuda", [], X264, "mp4"),

@@ -43,7 +43,7 @@ class Chain:
 
     def __init__(self, steps: Sequence[Step], lane: Lane) -> None:
         self._steps, self._lane = tuple(steps), lane
-        if lane.device == "cpu":  # decoder and encoder run on all cores meanwhile; more threads only wait for each other
+        if lane.device == "cpu":  # decoder and encoder run on all cores meanwhile: more threads wait for each other
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // 4))
         self._calls = tuple((step, _transform(step)) for step in steps if step.kind not in ("upload", "download"))
         self._upload = _ring([s for s in steps if s.kind == "upload"], lane)
