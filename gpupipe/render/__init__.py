@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -80,6 +81,18 @@ def render(
         MediaError: the source cannot be read or the output not written (disk full, permission).
         DeviceError: the GPU failed.
     """
+    try:
+        return _carry_out(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress)
+    finally:
+        # PyAV's containers and streams refer to each other, so codecs and their threads would live on until the next
+        # full collection, which may be many jobs away.
+        gc.collect()
+
+
+def _carry_out(
+    plan: Plan, *, overwrite: bool, journal: Journal, stop: StopFlag, progress: Callable[[Progress], None]
+) -> RenderResult:
+    """See `render`; all that a run holds goes with this frame."""
     began = time.monotonic()
     with ExitStack() as stack:
         target = stack.enter_context(OutputFile(plan.output, overwrite=overwrite, inputs=(plan.source.path,)))
