@@ -69,7 +69,7 @@ class VideoOutput(Strict):
     encoder: str = "auto"
     """auto, nvenc, nvjpeg, or a libav encoder by name (libx264, prores_ks, ...)."""
     quality: float | None = Field(default=None, ge=0)
-    """Constant quality on the encoder's own scale (CRF, CQ, JPEG's 1 to 100); its usual value where nothing is given."""
+    """Constant quality on the encoder's own scale (CRF, CQ, JPEG's 1 to 100); by default its usual value."""
     bitrate: Bitrate | None = None
     preset: str | None = None
     pixel_format: str = "auto"

@@ -18,12 +18,12 @@ from math import floor
 from typing import TYPE_CHECKING
 
 from gpupipe.frame import NO_PTS
-from gpupipe.media.window import Window, resolve_range
+from gpupipe.media.window import Window, origin, resolve_range
 
 if TYPE_CHECKING:
     from gpupipe.journal import Journal
 
-__all__ = ["FrameClock", "Retimer", "Window", "resolve_range"]
+__all__ = ["FrameClock", "Retimer", "Window", "origin", "resolve_range"]
 
 
 class FrameClock:

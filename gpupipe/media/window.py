@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from math import ceil
+from math import ceil, floor
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpupipe.errors import ConfigError, PlanError
@@ -48,6 +48,26 @@ def resolve_range(start: str | None, end: str | None, info: SourceInfo) -> Windo
     window = Window(_ticks(start, "range.start", info), _ticks(end, "range.end", info))
     _check(window, start, end, info)
     return window
+
+
+def origin(text: str | None, start: int | None, info: SourceInfo) -> Fraction:
+    """Seconds on the source's clock that become 0 of the output: where the file begins, or the range.
+
+    A range from a timecode begins with the very frame of that label, not with the tolerance before it.
+
+    Args:
+        text: `start` as `resolve_range` was given it.
+        start: what it made of that, in ticks.
+        info: the source.
+    """
+    if start is None or text is None:
+        return info.start
+    video = info.video
+    if not any(form.fullmatch(text.strip()) for form in (_PTS, _SECONDS, _CLOCK)):
+        first = video.start or 0
+        frames = ceil((start - first) * video.time_base * video.rate)
+        start = first + floor(frames / (video.rate * video.time_base))  # a rounded pts is never earlier than that
+    return start * video.time_base
 
 
 def _ticks(text: str | None, key: str, info: SourceInfo) -> int | None:

@@ -64,6 +64,7 @@ def make_plan(
         decoder_reason=why,
         start_pts=start,
         end_pts=end,
+        origin=timeline.origin(config.range.start, start, info),
         steps=tuple(builder.steps),
         retime=retime,
         encoder=_settings(config, info, choice, builder.tagged(), retime),

@@ -63,6 +63,8 @@ class Plan:
     start_pts: int | None
     end_pts: int | None
     """The range shown, half-open, in the video's time base; None is open."""
+    origin: Fraction
+    """Seconds of the source that become 0 of the output."""
     steps: tuple[Step, ...]
     retime: Fraction | None
     """Constant rate to retime to, where the config has an `fps` stage."""

@@ -18,7 +18,6 @@ from gpupipe.render.pictures import Pictures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from fractions import Fraction
     from pathlib import Path
 
     from gpupipe.codecs.base import Encoder, Packet
@@ -158,17 +157,10 @@ def _header(plan: Plan) -> VideoHeader:
         hdr=plan.source.video.hdr,
         rate=plan.encoder.rate,
         time_base=plan.encoder.time_base,
-        offset=_origin(plan),
+        offset=plan.origin,
         end=None if plan.end_pts is None else plan.end_pts * plan.source.video.time_base,
         copy_metadata=plan.metadata,
     )
-
-
-def _origin(plan: Plan) -> Fraction:
-    """Seconds of the source that become 0 of the output: the range's start, else the beginning of the file."""
-    if plan.start_pts is None:
-        return plan.source.start
-    return plan.start_pts * plan.source.video.time_base
 
 
 def _expected(plan: Plan) -> int | None:

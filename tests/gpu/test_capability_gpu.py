@@ -73,10 +73,12 @@ def test_asking_leaves_torchs_context_and_memory_alone() -> None:
     lane = CudaLane("cuda:0")
     capability.encoder_row.cache_clear()
     capability.ask_encoder(pynv.load(), "h264", 0)
-    before = torch.cuda.mem_get_info()[0]
+    leaks = []
     for _ in range(3):
+        before = torch.cuda.mem_get_info()[0]
         capability.ask_encoder(pynv.load(), "h264", 0)
-    assert abs(before - torch.cuda.mem_get_info()[0]) < 64 << 20  # a leaked context takes half a GiB
+        leaks.append(before - torch.cuda.mem_get_info()[0])
+    assert min(leaks) < 64 << 20  # a leaked context takes half a GiB each time; others use this GPU meanwhile
     other = CudaLane("cuda:0")
     with lane.active():
         numbers = torch.arange(100, device="cuda") * 2

@@ -175,13 +175,14 @@ def test_every_pair_is_the_same_on_both_devices(source: str, field_order: str) -
     ("source", "target"),
     [("nv12", "rgbf16"), ("rgbf16", "nv12"), ("p010le", "nv12"), ("yuv422p10le", "yuv420p"), ("rgbf16", "gbrp10le")],
 )
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_capture_in_a_graph_without_waiting(source: str, target: str) -> None:
     a, b = (FrameFormat(PIXEL_FORMATS[n], 640, 360, spec(), device="cuda:0") for n in (source, target))
     converter, planes, fresh = Converter(a, b), noise(a, 2), noise(a, 2, seed=12)
     converter(planes)  # compiles
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         converter(planes)
     finally:
         torch.cuda.set_sync_debug_mode("default")
