@@ -71,10 +71,21 @@ def execute(arguments: list[str], console: Console) -> int:
     return code if isinstance(code, int) else DONE
 
 
+def _keep_stdout() -> None:
+    """Codec libraries print to the C stdout (NVDEC: "Decode Error occurred"); what was asked for must stay parseable."""
+    try:
+        own = os.dup(1)
+    except OSError:  # closed by whoever started us
+        return
+    os.dup2(2, 1)
+    sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors="backslashreplace", closefd=False)
+
+
 def main() -> NoReturn:
     """Entry point of `gpupipe`."""
     # Threads of torch's CPU kernels would spin while they wait. Beside codec threads, or other jobs of a farm machine,
     # that takes the cores from those who have work. OpenMP reads this once, when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _keep_stdout()
     signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(execute(sys.argv[1:], Console()))
