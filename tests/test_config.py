@@ -83,7 +83,7 @@ def test_empty_config_has_the_defaults(tmp_path: Path) -> None:
         ("range: {start: true}", "range.start", "seconds"),
         ("range: {start: [1]}", "range.start", "seconds"),
         ("memory: gpu", "memory", "'gpu'"),
-        ("input: 5", "input", "string"),
+        ("input: 5", "input", "must be a text, not 5"),
         ("stages: {resize: {}}", "stages", "a list"),
         ("stages: [{}]", "stages[0]", "one name with its settings"),
         ("stages: [{a: {}, b: {}}]", "stages[0]", "one name with its settings"),

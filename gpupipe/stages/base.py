@@ -19,7 +19,9 @@ Working = Literal["any", "rgb"]
 class Settings(BaseModel):
     """Base of every stage's settings: unknown keys and wrong types are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
+    )
 
 
 class Stage(Protocol):

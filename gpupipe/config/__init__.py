@@ -6,10 +6,10 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gpupipe import stages
+from gpupipe.config.document import read_document
 from gpupipe.errors import ConfigError
 from gpupipe.stages.base import Settings
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Strict(BaseModel):
     """Unknown keys and wrong types are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 def _time_text(value: object) -> object:
@@ -35,19 +35,19 @@ TimeText = Annotated[str, BeforeValidator(_time_text)]
 
 def _bits_per_second(value: object) -> object:
     """`192k`, `8M` or a plain number."""
-    text = str(value).strip()
-    scale = {"k": 1_000, "M": 1_000_000}.get(text[-1:], 1)
-    digits = text[:-1] if scale != 1 else text
-    if isinstance(value, bool) or not digits.replace(".", "", 1).isdigit() or float(digits) <= 0:
+    text = str(value).strip() if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
+    match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{0,12})?)([kM]?)", text)
+    rate = round(float(match[1]) * {"": 1, "k": 1_000, "M": 1_000_000}[match[2]]) if match else 0
+    if not 0 < rate < 1 << 31:
         raise ValueError(f"a bitrate is a number with k or M, such as 192k or 8M, not {value!r}")
-    return round(float(digits) * scale)
+    return rate
 
 
 Bitrate = Annotated[int, BeforeValidator(_bits_per_second)]
 
 
 def _device(value: str) -> str:
-    if value in ("auto", "cpu", "cuda") or (value.startswith("cuda:") and value[5:].isdigit()):
+    if re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,4})?", value):
         return value
     raise ValueError(f"a device is auto, cpu, cuda or cuda:N, not {value!r}")
 
@@ -71,7 +71,7 @@ class VideoOutput(Strict):
     quality: float | None = Field(default=None, ge=0)
     """Constant quality on the encoder's own scale (CRF, CQ, JPEG's 1 to 100); by default its usual value."""
     bitrate: Bitrate | None = None
-    preset: str | None = None
+    preset: str | None = Field(default=None, min_length=1)
     pixel_format: str = "auto"
     """auto keeps depth and chroma as far as the encoder can."""
     options: dict[str, str | int | float] = Field(default_factory=dict)
@@ -141,17 +141,31 @@ def _known_keys(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str
     return list(model.model_fields)
 
 
+_OF_A_UNION = re.compile(r"(AudioEncode|literal\[.*|str|int|float)$")
+"""What pydantic adds to a key's path to say which of several types it tried."""
+_WORDS = {
+    "missing": "is missing",
+    "model_type": "must be a mapping of keys",
+    "dict_type": "must be a mapping of keys",
+    "tuple_type": "must be a list",
+    "string_type": "must be a text",
+}
+
+
 def _raise(error: ValidationError, model: type[BaseModel], source: str, prefix: str = "") -> None:
     """Turns pydantic's first and best complaint into one line."""
     first = max(error.errors(), key=lambda e: (e["type"] == "extra_forbidden", len(e["loc"])))
-    names = [p for p in first["loc"] if not (isinstance(p, str) and (p[:1].isupper() or p.startswith("literal[")))]
+    *above, last = first["loc"] or ("",)
+    names = [p for p in above if not (isinstance(p, str) and _OF_A_UNION.match(p))]
+    if first["type"] == "extra_forbidden" or not (isinstance(last, str) and _OF_A_UNION.match(last)):
+        names.append(last)
     key = prefix + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in names)
     hint = None
-    message = first["msg"].removeprefix("Value error, ")
+    message = _WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
     if first["type"] == "extra_forbidden":
         message = "unknown key"
         hint = near_miss(str(names[-1]), _known_keys(model, tuple(names[:-1])))
-    elif "input" in first and not isinstance(first["input"], (dict, list)):
+    elif "input" in first and isinstance(first["input"], (str, int, float, type(None))):
         message += f", not {first['input']!r}" if repr(first["input"]) not in message else ""
     raise ConfigError(message, where=f"{source}: {key.lstrip('.')}", hint=hint) from None
 
@@ -196,48 +210,6 @@ def parse_config(data: Any, source: str = "config") -> Config:
         raise AssertionError from None
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML without its two traps: a key given twice is an error, and 00:10:00 is a text, not a number in base 60."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key.value}' stands twice", key.start_mark
-                )
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regex) for tag, regex in resolvers if tag not in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$"),
-    list("-+.0123456789"),
-)
-
-
 def load_config(path: Path) -> Config:
     """Reads a YAML config. Raises ConfigError naming file, line and key."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the config: {error.strerror}", where=str(path)) from None
-    except UnicodeDecodeError:
-        raise ConfigError(
-            "is not a text file in UTF-8", where=str(path), hint="a config is YAML, see configs/"
-        ) from None
-    try:
-        data = yaml.load(text, Loader=_Loader)  # noqa: S506  it is a SafeLoader
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(
-            f"not valid YAML: {getattr(error, 'problem', None) or str(error).splitlines()[0]}", where=line
-        ) from None
-    return parse_config(data, str(path))
+    return parse_config(read_document(path), str(path))
