@@ -136,7 +136,8 @@ def _decide(stream: StreamInfo, info: SourceInfo, target: Container, wanted: Wan
     if stream.kind in ("audio", "subtitle"):
         return (_audio if stream.kind == "audio" else _subtitle)(stream, target, wanted)
     if stream.kind == "video":
-        fits = holds(target.name, stream.codec)
+        annexb = info.container in ("mpegts", "mpeg", "h264", "hevc", "avi")  # AVI takes H.264 with start codes only
+        fits = holds(target.name, stream.codec) and (target.name != "avi" or stream.codec != "h264" or annexb)
         return (Track(stream.index, "video", "copy"), None) if fits else _drop(stream, target, "video")
     return _extra(stream, info, target, wanted)
 

@@ -72,6 +72,8 @@ class Container:
     """Whether a start timecode can be stored."""
     edit_lists: bool = False
     """Whether a packet may begin before time 0 and be shown from 0 on."""
+    constant_rate: bool = False
+    """Whether frames are counted rather than timed: the time base must be one frame."""
     tags: bool = True
     """Whether tags of any name survive."""
 
@@ -135,7 +137,7 @@ CONTAINERS: tuple[Container, ...] = (
         only=_TS | {"hdmv_pgs_subtitle", "pcm_bluray"},
         tags=False,
     ),
-    Container("avi", "avi", ("avi",), tags=False),
+    Container("avi", "avi", ("avi",), constant_rate=True, tags=False),
     Container("nut", "nut", ("nut",), chapters=True),
     Container("ogg", "ogg", ("ogv", "ogg"), only=_OGG),
 )

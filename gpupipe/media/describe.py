@@ -59,6 +59,8 @@ _ITUNES = frozenset(
     }
 )
 """Tags that libav writes in iTunes' form, which most players read."""
+_ADTS = "\x10\x16\0\0"
+"""WAVE format 0x1610: AAC in AVI whose packets carry their own headers, as in a transport stream."""
 _MIMETYPES = {
     "mjpeg": ("image/jpeg", "jpg"),
     "png": ("image/png", "png"),
@@ -162,6 +164,8 @@ def codec_tag(stream: Any, source: Any, container: Container, source_container: 
         return
     if container.matroska and old.codec.canonical_name == "prores":
         context.codec_tag = old.codec_tag
+    if container.name == "avi" and old.codec.canonical_name == "aac" and not old.extradata:
+        context.codec_tag = _ADTS
     if not container.mov:
         return
     if "mov" in source_container.split(",") and _accepts(source, old.codec_tag, container):

@@ -74,7 +74,7 @@ class HeaderBuilder:
         described = describe.add_video(self._out, template, header.hdr, self._container)
         self._keep = described
         stream, context = described.stream, described.stream.codec_context
-        stream.time_base = header.time_base
+        stream.time_base = 1 / header.rate if self._container.constant_rate else header.time_base
         context.framerate = header.rate
         if header.sample_aspect:
             context.sample_aspect_ratio = header.sample_aspect

@@ -12,7 +12,7 @@ from gpupipe.media import containers, describe, matroska
 from gpupipe.media.container import open_input
 from gpupipe.media.header import HeaderBuilder, VideoHeader, span_of
 from gpupipe.media.lanes import AudioLane, Lane, VideoLane
-from gpupipe.media.output import describe_os_error, libav_url
+from gpupipe.media.output import describe_os_error, libav_url, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +119,7 @@ class Muxer:
             yield
         except ValueError as error:  # libav's EINVAL is one too
             why = getattr(error, "strerror", None) or error
-            raise MediaError(f"the {self._container.name} muxer refuses it: {why}", where=str(self._path)) from None
+            raise MediaError(f"the {self._container.name} muxer refuses it: {why}", where=shown(self._path)) from None
         except (OSError, av.FFmpegError) as error:
             raise describe_os_error(error, self._path) from None
 
@@ -129,7 +129,7 @@ class Muxer:
         `template` is a stream as `codecs.base.Encoder.template` returns it.
         """
         if self._video is not None:
-            raise MediaError("the video was described twice", where=str(self._path))
+            raise MediaError("the video was described twice", where=shown(self._path))
         with self._errors():
             self._write_header(template)
         held, self._held = self._held, []
@@ -155,7 +155,7 @@ class Muxer:
     def write_video(self, packet: Packet) -> None:
         """One packet of the encoded main video, in decoding order, with pts and dts in the header's time base."""
         if self._video is None:
-            raise MediaError("the video was not described before its first packet", where=str(self._path))
+            raise MediaError("the video was not described before its first packet", where=shown(self._path))
         for ready in self._video.packets(packet):
             self._write(ready)
 
@@ -209,7 +209,7 @@ class Muxer:
         except (LookupError, IndexError):
             raise MediaError(
                 "the display size of non-square pixels could not be written",
-                where=str(self._path),
+                where=shown(self._path),
                 hint="use .mp4 or .mov",
             ) from None
         except OSError as error:

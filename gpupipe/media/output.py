@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -14,6 +15,7 @@ from gpupipe.errors import MediaError
 if TYPE_CHECKING:
     from types import TracebackType
 
+_TEMPORARY = re.compile(r"\.(.+)\.gpupipe-\d+(?:-\d+)?\.part", re.DOTALL)
 _NAME_BYTES = 255
 """Longest file name on the file systems in use (NAME_MAX)."""
 
@@ -27,6 +29,12 @@ def libav_url(path: Path) -> str:
     return f"file:{path}"
 
 
+def shown(path: Path) -> str:
+    """The name that people know: a temporary name of ours stands for the output's own."""
+    match = _TEMPORARY.fullmatch(path.name)
+    return str(path.with_name(match[1]) if match else path)
+
+
 def describe_os_error(error: OSError | Exception, path: Path) -> MediaError:
     """The MediaError for what the system said about `path`: which volume or folder, and what to do."""
     code = getattr(error, "errno", None)
@@ -35,7 +43,7 @@ def describe_os_error(error: OSError | Exception, path: Path) -> MediaError:
         why = "no space left" if code == errno.ENOSPC else "disk quota exceeded"
         return MediaError(
             f"{why} on the volume of {path.parent} ({free / 1e6:.1f} MB free)",
-            where=str(path),
+            where=shown(path),
             hint="free some space and start again; nothing was left under the output's name",
         )
     hints = {
@@ -48,7 +56,7 @@ def describe_os_error(error: OSError | Exception, path: Path) -> MediaError:
         errno.EIO: ("the device failed while writing", "check the volume"),
     }
     text, hint = hints.get(code or 0, (f"cannot be written: {getattr(error, 'strerror', None) or error}", None))
-    return MediaError(text, where=str(path), hint=hint)
+    return MediaError(text, where=shown(path), hint=hint)
 
 
 def check_space(path: Path, needed: int) -> None:
