@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from gpupipe.codecs.base import EncoderSettings, Packet
     from gpupipe.journal import Journal
 
+MP4_ONLY = frozenset({"av1", "vp8", "vp9"})
+"""Codecs that libav's MOV muxer takes as a stream and then refuses in its header."""
 AV_FIELD_ORDER = {"unknown": 0, "progressive": 1, "tt": 2, "bb": 3, "tb": 4, "bt": 5}
 AV_RANGE = {None: 0, "limited": 1, "full": 2}
 
@@ -94,7 +96,8 @@ class LibavEncoder:
     def _open(self) -> av.VideoStream:
         s, source = self.settings, self.settings.input_format
         check_options(s)
-        for container in ("mov", "nut"):  # mov gives codecs their right tags; nut holds what mov does not
+        # MOV gives codecs their right tags, NUT holds what it does not.
+        for container in ("mp4" if s.codec in MP4_ONLY else "mov", "nut"):
             self._scratch = av.open(io.BytesIO(), "w", format=container)
             try:
                 stream = self._scratch.add_stream(s.encoder, rate=s.rate)
