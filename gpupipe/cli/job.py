@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from gpupipe.config import load_config
-from gpupipe.errors import ConfigError
+from gpupipe.config import Config, load_config
+from gpupipe.errors import ConfigError, PlanError
 from gpupipe.media.probe import probe
 from gpupipe.plan import Plan, make_plan
 
@@ -26,4 +27,10 @@ def prepare(config: Path, source: Path | None, output: Path | None, *, device: s
         raise ConfigError(
             "no output", where=str(config), hint="give OUTPUT on the command line or `output.path:` in the config"
         )
-    return make_plan(settings, probe(source), output, device=device or settings.device, strict=strict)
+    info = probe(source)
+    try:
+        return make_plan(settings, info, output, device=device or settings.device, strict=strict)
+    except (ConfigError, PlanError) as error:
+        if re.split(r"[.\[]", error.where or "")[0] in Config.model_fields:  # a key path: say whose
+            raise type(error)(error.message, where=f"{config}: {error.where}", hint=error.hint) from None
+        raise

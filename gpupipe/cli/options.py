@@ -11,7 +11,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PATH = click.Path(path_type=Path)
+_PATH = click.Path(path_type=Path, readable=False)  # who may read what is said by whoever opens it
 
 
 def _device(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001

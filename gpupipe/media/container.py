@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -62,17 +63,23 @@ def captured_log(level: int) -> Iterator[list[tuple[int, str, str]]]:
 def check_readable(path: Path) -> None:
     """Raises MediaError where a path cannot be a source, before libav says so less clearly."""
     name = str(path)
-    if not path.exists():
-        raise MediaError("no such file", where=name, hint="check the path")
-    if path.is_dir():
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise MediaError("no such file", where=name, hint="check the path") from None
+    except PermissionError:
+        raise MediaError("no permission to look into its folder", where=name, hint="check owner and mode") from None
+    except OSError as error:  # too long a name, a link that points to itself
+        raise MediaError(f"cannot be read: {error.strerror}", where=name, hint="check the path") from None
+    if stat.S_ISDIR(found.st_mode):
         raise MediaError("is a directory, not a media file", where=name, hint="name one file")
-    if not path.is_file():
+    if not stat.S_ISREG(found.st_mode):
         raise MediaError(
             "is not a regular file", where=name, hint="copy it to a file first; gpupipe reads a source twice"
         )
     if not os.access(path, os.R_OK):
         raise MediaError("no permission to read it", where=name, hint="check owner and mode")
-    if path.stat().st_size == 0:
+    if found.st_size == 0:
         raise MediaError("is empty (0 bytes)", where=name, hint="copy or record it again")
 
 

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from av.video.format import VideoFormat
 
 
+def losses(native: VideoFormat) -> tuple[str, ...]:
+    """What of libav's `native` gpupipe cannot carry: alpha, and what lies below 12 bits."""
+    depth = max((c.bits for c in native.components if not c.is_alpha), default=8)
+    alpha = any(c.is_alpha for c in native.components) and not native.has_palette  # few palettes hold any
+    return (*(("alpha dropped",) if alpha else ()), *((f"{depth} bit cut to 12",) if depth > 12 else ()))
+
+
 def nearest_pixels(native: VideoFormat) -> tuple[PixelFormat, tuple[str, ...]]:
     """The format gpupipe works in for libav's `native`, and what is lost or changed on the way there."""
     exact = pixel_format(native.name)
@@ -30,7 +37,7 @@ def nearest_pixels(native: VideoFormat) -> tuple[PixelFormat, tuple[str, ...]]:
         name = "gray"
     else:
         name = "yuv420p" if sx and sy else "yuv422p" if sx else "yuv444p"
-    changes = ["alpha dropped"] if any(c.is_alpha for c in native.components) or native.has_palette else []
-    changes += [f"{depth} bit cut to 12"] if depth > 12 else []
+    changes = ["alpha dropped"] if native.has_palette else []
+    changes += losses(native)
     extra = f", {', '.join(changes)}" if changes else ""
     return PIXEL_FORMATS[name + suffix], (f"pixel format {native.name} is worked on as {name + suffix}{extra}",)

@@ -13,9 +13,10 @@ from gpupipe.media.timecode import Timecode, frames_per_second
 if TYPE_CHECKING:
     from gpupipe.media.source import SourceInfo
 
-_SECONDS = re.compile(r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+")
-_CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)")
-_PTS = re.compile(r"pts:\s*(-?\d+)")
+# Digits are counted: 1e99999999 is a number that takes minutes to write out, and no time of any file.
+_SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,2})?|\.[0-9]{1,40}")
+_CLOCK = re.compile(r"(?:([0-9]{1,6}):)?([0-9]{1,2}):([0-9]{1,2}(?:\.[0-9]{1,40})?)")
+_PTS = re.compile(r"pts:\s*(-?[0-9]{1,18})")
 _UNTRUSTED = frozenset({"mpegts", "mpeg"})
 """Containers whose duration is a difference of clocks that may have been reset in between."""
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import av
+
 from gpupipe import __version__
 from gpupipe.codecs.base import EncoderSettings
 from gpupipe.device import pick_device
 from gpupipe.errors import PlanError
 from gpupipe.media import carry, timecode, timeline
-from gpupipe.plan.chain import ChainBuilder, entries
+from gpupipe.media.pixels import losses
+from gpupipe.plan.chain import ChainBuilder, at, entries
 from gpupipe.plan.device import choose_decoder
 from gpupipe.plan.encoder import ANY_SIZE, FIELD_ENCODERS, Choice, choose_encoder, encoder_format
 from gpupipe.plan.model import Notice, Plan, Step
@@ -49,7 +52,7 @@ def make_plan(
     choice = choose_encoder(config.output.video, picture, place)
     builder = ChainBuilder(picture)
     retime, carried = _stages(config, info, builder, choice, place)
-    warnings = _finish_chain(config, info, builder, choice)
+    warnings = _source_losses(info) + _finish_chain(config, info, builder, choice)
     carry.check_codec(container, choice.codec)
     tracks, lost = carry.plan_tracks(info, container, config.output)
     warnings += [Notice(code, message) for code, message in lost]
@@ -83,6 +86,15 @@ def make_plan(
     return plan
 
 
+def _source_losses(info: SourceInfo) -> list[Notice]:
+    """What of the source's pictures never reaches the first stage."""
+    native, video = info.video.native_pixels, info.streams[info.video.index]
+    lost = [f"pixel format {native}: {loss}" for loss in losses(av.VideoFormat(native))]
+    if video.tags.get("alpha_mode") == "1":
+        lost.append("alpha dropped: it is a second bitstream, which is not decoded")
+    return [Notice("source-reduced", message) for message in lost]
+
+
 def _stages(
     config: Config, info: SourceInfo, builder: ChainBuilder, choice: Choice, device: str
 ) -> tuple[Fraction | None, tuple[int, ...] | None]:
@@ -109,7 +121,7 @@ def _stages(
             try:
                 builder.stage(name, entry.settings.model_dump(mode="json"), where, stage)
             except PlanError as error:
-                raise PlanError(error.message, where=where, hint=error.hint) from None
+                raise at(where, error) from None
     return retime, matrix
 
 

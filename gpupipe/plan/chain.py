@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from gpupipe.config import StageEntry
 
 
+_LARGEST_PICTURE = (1 << 31) // 8
+
+
 class ChainBuilder:
     """Appends steps, keeping track of the format of what comes out so far."""
 
@@ -70,8 +73,9 @@ class ChainBuilder:
             half = self.format.device != "cpu" and self._source.pixels.depth <= 10
             pixels = PIXEL_FORMATS["rgbf16" if half else "rgbf32"]
             self.convert(self.format.with_(pixels=pixels), f"{name} works in R'G'B'")
-        notes = tuple(stage.notes(self.format))
         target = stage.output_format(self.format)
+        _check_size(target, where)
+        notes = tuple(stage.notes(self.format))
         self._add(Step("stage", name, self.format, target, settings, "; ".join(notes)))
 
     def tagged(self) -> FrameFormat:
@@ -89,18 +93,38 @@ class ChainBuilder:
         )
 
     def even(self, encoder: str) -> str | None:
-        """Repeats the last column or row where the encoder takes even sizes only; returns what to warn of."""
+        """Repeats the last column or row where the encoder takes whole chroma samples only; returns what to warn of.
+
+        Of an interlaced picture each field is brought to such a height, by its own last row.
+        """
         fmt = self.format
         sx, sy = fmt.pixels.chroma_shift
-        width, height = fmt.width + (fmt.width & sx), fmt.height + (fmt.height & sy)
+        rows = (2 if fmt.interlaced else 1) << sy
+        width, height = fmt.width + (fmt.width & sx), -(-fmt.height // rows) * rows
         if (width, height) == (fmt.width, fmt.height):
             return None
+        grown = [name for name, more in (("column", width > fmt.width), ("row", height > fmt.height)) if more]
         message = (
-            f"{encoder} takes even sizes only: {fmt.width}x{fmt.height} becomes {width}x{height}, its last "
-            f"{'column' if width != fmt.width else 'row'} repeated"
+            f"{encoder} takes {'even sizes' if rows <= 2 else f'heights in multiples of {rows}'} only: "
+            f"{fmt.width}x{fmt.height} becomes {width}x{height}, its last {' and '.join(grown)} repeated"
         )
         self._add(Step("even", "even", fmt, fmt.with_(width=width, height=height), reason=message))
         return message
+
+
+def at(where: str, error: PlanError) -> PlanError:
+    """A stage's error under its key path; a file that it names (a LUT, an image) stays in the message."""
+    file = "" if error.where is None or error.where.startswith("stages.") else f"{error.where}: "
+    return PlanError(f"{file}{error.message}", where=where, hint=error.hint)
+
+
+def _check_size(picture: FrameFormat, where: str) -> None:
+    """Raises PlanError for a size that libav's frames cannot have (av_image_check_size)."""
+    width, height = picture.width, picture.height
+    if not (min(width, height) > 0 and (width + 128) * (height + 128) < _LARGEST_PICTURE):
+        raise PlanError(
+            f"{width}x{height} is no size a picture can have", where=where, hint="it goes up to 16256x16256 pixels"
+        )
 
 
 def entries(config_stages: tuple[StageEntry, ...]) -> Iterator[tuple[str, str, StageEntry, Any]]:
@@ -110,4 +134,4 @@ def entries(config_stages: tuple[StageEntry, ...]) -> Iterator[tuple[str, str, S
         try:
             yield entry.name, where, entry, stages.load(entry.name)(entry.settings)
         except PlanError as error:
-            raise PlanError(error.message, where=where, hint=error.hint) from None
+            raise at(where, error) from None

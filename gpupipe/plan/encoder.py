@@ -62,7 +62,7 @@ def choose_encoder(video: VideoOutput, picture: FrameFormat, device: str) -> Cho
             raise PlanError(
                 f"{video.encoder} encodes {found.canonical_name}, not {codec}", where="output.video.encoder"
             )
-        return Choice(found.canonical_name, video.encoder, "named in the config", on_device=False)
+        return Choice(found.canonical_name, found.name, "named in the config", on_device=False)
     reasons = []
     for name, codecs in DEVICE_ENCODERS.items():
         if codec in codecs and device != "cpu":
@@ -121,7 +121,11 @@ def encoder_pixels(choice: Choice, video: VideoOutput, picture: FrameFormat) -> 
     formats = [PIXEL_FORMATS[n] for n in offered]
     if not formats:
         raise PlanError(f"{choice.encoder} takes no pixel format that gpupipe makes", where="output.video.encoder")
-    return min(formats, key=lambda f: _distance(picture.pixels, f, picture.device))
+    best = min(formats, key=lambda f: _distance(picture.pixels, f, picture.device))
+    if best.family == "gray" and picture.pixels.family != "gray":
+        raise PlanError(f"{choice.encoder} takes no colour format that gpupipe makes", where="output.video.encoder",
+                        hint=f"use another encoder, or `pixel_format: {best.name}` to drop the colour")  # fmt: skip
+    return best
 
 
 def _distance(have: PixelFormat, want: PixelFormat, device: str) -> tuple[int, ...]:

@@ -100,13 +100,15 @@ def _transform(step: Step) -> Transform:
 
 
 def _even(target: FrameFormat) -> Transform:
-    """Repeats the last column or row of the planes that grow; subsampled chroma has the room already."""
+    """Repeats the last column and row (of each field); subsampled chroma may have the room already."""
+    fields = 2 if target.interlaced else 1
     shapes = target.pixels.plane_shapes(target.width, target.height)
 
     def repeat(planes: Planes) -> Planes:
         grown = []
         for plane, shape in zip(planes, shapes, strict=True):
-            rows = torch.arange(shape[0], device=plane.device).clamp_(max=plane.shape[1] - 1)
+            rows = torch.arange(shape[0], device=plane.device)
+            rows -= ((rows - plane.shape[1]).clamp_(min=-fields) + fields) // fields * fields
             columns = torch.arange(shape[1], device=plane.device).clamp_(max=plane.shape[2] - 1)
             wide = plane.view(torch.int16) if plane.dtype == torch.uint16 else plane
             grown.append(wide.index_select(1, rows).index_select(2, columns).view(plane.dtype))

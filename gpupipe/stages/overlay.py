@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import stat
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import av
@@ -132,11 +134,16 @@ def _start(anchor: str, ends: tuple[str, str], room: int, margin: int) -> int:
 
 def _read_rgba(name: str) -> npt.NDArray[np.float32]:
     """The first picture of a file. Raises PlanError where there is none."""
+    frame = None
     try:
-        with av.open(name) as container:
-            frame = next(container.decode(video=0), None)
-    except (OSError, av.error.FFmpegError, IndexError) as error:
-        raise PlanError(f"cannot read the image: {getattr(error, 'strerror', None) or error}", where=name) from None
+        if not stat.S_ISREG(Path(name).stat().st_mode):
+            raise PlanError("is not a file", where=name, hint="name one picture")
+        with av.open(f"file:{name}") as container:  # as a URL, so that `a:b.png` is no protocol
+            if container.streams.video:
+                frame = next(container.decode(video=0), None)
+    except (OSError, av.error.FFmpegError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise PlanError(f"cannot read the image: {why}", where=name, hint="check the path") from None
     if frame is None:
         raise PlanError("holds no picture", where=name, hint="overlay takes a PNG, TIFF or other still picture")
     deep = any(component.bits > 8 for component in frame.format.components)
