@@ -72,7 +72,7 @@ def execute(arguments: list[str], console: Console) -> int:
 
 
 def _keep_stdout() -> None:
-    """Codec libraries print to the C stdout (NVDEC: "Decode Error occurred"); what was asked for must stay parseable."""
+    """Codec libraries print to the C stdout (NVDEC: "Decode Error occurred"); what was asked for must stay clean."""
     try:
         own = os.dup(1)
     except OSError:  # closed by whoever started us

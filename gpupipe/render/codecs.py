@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING
 from gpupipe.codecs.libav import LibavDecoder, LibavEncoder
 
 if TYPE_CHECKING:
+    import av
+
     from gpupipe.codecs.base import Decoder, Encoder, EncoderSettings
     from gpupipe.device.base import Lane
     from gpupipe.journal import Journal
-    from gpupipe.media.demux import Demuxer
     from gpupipe.plan import Plan
 
 
-def make_decoder(plan: Plan, demuxer: Demuxer, lane: Lane, journal: Journal) -> Decoder:
-    """The plan's decoder for the demuxer's main video."""
+def make_decoder(plan: Plan, stream: av.VideoStream, lane: Lane, journal: Journal) -> Decoder:
+    """The plan's decoder for an open stream: the main video."""
     video = plan.source.video
     if plan.decoder == "libav":
-        return LibavDecoder(demuxer.video_stream, video.format, video.time_base, journal)
+        return LibavDecoder(stream, video.format, video.time_base, journal)
     from gpupipe.codecs.nvdec import NvdecDecoder, surface_format  # noqa: PLC0415  needs the GPU packages
 
     surfaces = surface_format(video, lane.device)
-    return NvdecDecoder(demuxer.video_stream, surfaces, video.time_base, journal, lane)
+    return NvdecDecoder(stream, surfaces, video.time_base, journal, lane)
 
 
 def make_encoder(settings: EncoderSettings, lane: Lane) -> Encoder:

@@ -1,0 +1,83 @@
+"""Packets of the main video, one after another; those of all other streams are handed on as they come by."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from gpupipe.errors import MediaError, StoppedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpupipe.codecs.base import Packet
+    from gpupipe.journal import Journal
+    from gpupipe.media.demux import Demuxer
+    from gpupipe.plan import Plan
+    from gpupipe.render.progress import StopFlag
+
+AFTER_END = Fraction(5)
+"""Seconds of video read past the end of a range for the sake of copied packets that the container stores late."""
+
+
+class Feed:
+    """Iterates over the video packets of a whole run.
+
+    Args:
+        plan: what is run.
+        demuxer: open, from the range's start on.
+        journal: told of a stream that begins without a key frame, and of missing pictures.
+        copied: takes the packets of all other streams.
+        stop: looked at between packets.
+    """
+
+    def __init__(
+        self, plan: Plan, demuxer: Demuxer, journal: Journal, copied: Callable[[Packet], None], stop: StopFlag
+    ) -> None:
+        self._plan, self._demuxer, self._journal, self._copied, self._stop = plan, demuxer, journal, copied, stop
+        self._fed = False
+        self._discarded = 0
+        self.past_end = False
+        """See `pictures.Packets`; what other streams still hold is handed on all the same."""
+
+    def __iter__(self) -> Iterator[Packet]:
+        video = self._plan.source.video.index
+        for packet in self._demuxer.packets():
+            check_stop(self._stop)
+            if packet.stream_index != video:
+                self._copied(packet)
+            elif not self.past_end:
+                self._note(packet)
+                yield packet
+            elif self._long_past_end(packet):
+                break
+
+    def _note(self, packet: Packet) -> None:
+        if not self._fed and not packet.is_keyframe:
+            message = "the video does not begin with a key frame: its first pictures may be missing or damaged"
+            self._journal.warn("no-initial-keyframe", message, place=f"pts {packet.pts}")
+        self._fed = True
+        self._discarded += packet.is_discard
+
+    def _long_past_end(self, packet: Packet) -> bool:
+        at = packet.dts if packet.dts is not None else packet.pts
+        end = self._plan.end_pts
+        return at is not None and end is not None and (at - end) * self._plan.source.video.time_base > AFTER_END
+
+    def check(self, decoded: int, shown: int) -> None:
+        """After the last frame: nothing at all is an error, fewer than the container promises is a warning."""
+        plan, promised = self._plan, self._plan.source.video.frames
+        if shown == 0:
+            what = "no frame could be decoded" if decoded == 0 else "no frame lies in the range"
+            raise MediaError(what, where=str(plan.source.path), hint="see `gpupipe probe`")
+        if promised and plan.start_pts is None and plan.end_pts is None:
+            missing = promised - self._discarded - decoded
+            if missing > 0:
+                message = f"only {decoded} of the {promised} frames that the container promises could be decoded"
+                self._journal.warn("frames-missing", message, count=missing)
+
+
+def check_stop(stop: StopFlag) -> None:
+    """Raises StoppedError where the run is to end."""
+    if stop.is_set():
+        raise StoppedError("stopped on request", hint="nothing was written under the output's name; run it again")

@@ -1,0 +1,94 @@
+"""How far a run is, what it did, and how it is told to stop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from fractions import Fraction
+    from pathlib import Path
+
+    from gpupipe.plan import Plan
+
+INTERVAL = 0.1  # seconds between reports
+
+
+class StopFlag(Protocol):
+    """Set from outside (a signal handler) to end a run early; threading.Event will do."""
+
+    def is_set(self) -> bool:
+        """Whether the run should end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is."""
+
+    frames: int
+    """Frames handed to the encoder."""
+    total: int | None
+    """Frames expected; None where the container does not say."""
+    pts_seconds: float
+    """Time of the last frame, for display only."""
+    elapsed: float
+    """Seconds since the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderResult:
+    """What a finished run did."""
+
+    output: Path
+    frames: int
+    """Frames in the output."""
+    decoded: int
+    repeated: int
+    """Frames shown again by an fps stage."""
+    dropped: int
+    """Frames left out by an fps stage."""
+    seconds: float
+    bytes: int
+
+
+class Meter:
+    """Counts finished frames and reports them, not more often than every INTERVAL."""
+
+    def __init__(self, plan: Plan, report: Callable[[Progress], None]) -> None:
+        self._report, self._total = report, expected(plan)
+        self._began = self._reported = time.monotonic()
+        self._at = 0.0
+        self.shown = 0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._began
+
+    def count(self, frames: int, pts: int, time_base: Fraction) -> None:
+        """`frames` more are done, the last of them at `pts`."""
+        self.shown += frames
+        now = time.monotonic()
+        if now - self._reported >= INTERVAL:
+            self._reported, self._at = now, float(pts * time_base)
+            self._report(Progress(self.shown, self._total, self._at, now - self._began))
+
+    def finish(self) -> None:
+        """The last report: all is done."""
+        self._report(Progress(self.shown, self.shown, self._at, self.elapsed))
+
+
+def expected(plan: Plan) -> int | None:
+    """Frames to come, for a progress bar; an estimate where there is a range or a new rate."""
+    video, rate = plan.source.video, plan.encoder.rate
+    if plan.start_pts is None and plan.end_pts is None and plan.retime is None and video.frames:
+        return video.frames
+    first = plan.start_pts if plan.start_pts is not None else video.start or 0
+    if plan.end_pts is not None:
+        return max(1, round((plan.end_pts - first) * video.time_base * rate))
+    if video.duration is None:
+        return None
+    return max(1, round(((video.start or 0) + video.duration - first) * video.time_base * rate))
