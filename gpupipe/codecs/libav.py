@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING
 
 import av
 import av.error
+import av.logging
 
+from gpupipe.codecs.frame_numbers import COUNTING, FrameNumbers, bitstream_rate
+from gpupipe.codecs.libav_log import captured_log, reason
 from gpupipe.codecs.libav_options import FLAG_GLOBAL_HEADER, FLAG_INTERLACED, check_options, rate_control
 from gpupipe.errors import MediaError, PlanError
 from gpupipe.format import FrameFormat, pixel_format
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 MP4_ONLY = frozenset({"av1", "vp8", "vp9"})
 """Codecs that libav's MOV muxer takes as a stream and then refuses in its header."""
 AV_FIELD_ORDER = {"unknown": 0, "progressive": 1, "tt": 2, "bb": 3, "tb": 4, "bt": 5}
+_IGNORED = re.compile(r"Error parsing option|Unknown option|Invalid value for", re.IGNORECASE)
+"""How x264's and x265's wrappers tell of a parameter that they leave out."""
 AV_RANGE = {None: 0, "limited": 1, "full": 2}
 
 
@@ -75,6 +81,10 @@ class LibavDecoder:
         pts = NO_PTS if frame.pts is None else frame.pts
         return FrameBatch(source, (pts,), self._time_base, durations=(frame.duration or 0,), native=frame)
 
+    def restart(self) -> None:
+        """See `base.Decoder`."""
+        self._context.flush_buffers()
+
     def close(self) -> None:
         """The context belongs to the demuxer's stream and goes with it."""
 
@@ -90,6 +100,8 @@ class LibavEncoder:
         self.settings = settings
         self._durations: dict[int, int] = {}
         self._fields: av.filter.Graph | None = None
+        step = 1 / (settings.rate * settings.time_base)
+        self._numbers = FrameNumbers(step) if settings.encoder in COUNTING else None
         self._stream = self._open()
         self._context = self._stream.codec_context
 
@@ -97,10 +109,11 @@ class LibavEncoder:
         s, source = self.settings, self.settings.input_format
         check_options(s)
         # MOV gives codecs their right tags, NUT holds what it does not.
+        rate = bitstream_rate(s.encoder, s.rate) if self._numbers else s.rate
         for container in ("mp4" if s.codec in MP4_ONLY else "mov", "nut"):
             self._scratch = av.open(io.BytesIO(), "w", format=container)
             try:
-                stream = self._scratch.add_stream(s.encoder, rate=s.rate)
+                stream = self._scratch.add_stream(s.encoder, rate=rate)
                 break
             except ValueError:
                 self._scratch.close()
@@ -110,7 +123,7 @@ class LibavEncoder:
         context = stream.codec_context
         context.width, context.height = source.width, source.height
         context.pix_fmt = encoder_name(s.encoder, source)
-        context.time_base = s.time_base
+        context.time_base = 1 / rate if self._numbers else s.time_base
         context.sample_aspect_ratio = source.sample_aspect
         context.colorspace, context.color_range = int(source.color.matrix), AV_RANGE[source.color.range]
         context.color_trc, context.color_primaries = source.color.transfer, source.color.primaries
@@ -122,12 +135,8 @@ class LibavEncoder:
             context.codec_tag = "hvc1"  # QuickTime plays no hev1
         try:
             self._scratch.start_encoding()
-        except (av.error.FFmpegError, ValueError) as error:
-            raise PlanError(
-                f"{s.encoder} cannot be opened for {source}: {error}",
-                where="output.video",
-                hint="check preset, profile and options",
-            ) from None
+        except (av.error.FFmpegError, ValueError, OverflowError) as error:
+            raise _refusal(s, str(getattr(error, "strerror", None) or error)) from None
         return stream
 
     def encode(self, batch: FrameBatch) -> list[Packet]:
@@ -136,10 +145,12 @@ class LibavEncoder:
         for row, pts in enumerate(batch.pts):
             frame = self._frame(batch, row)
             frame.pts, frame.time_base = pts, self.settings.time_base
+            if self._numbers:
+                frame.pts, frame.time_base = self._numbers.number(pts), self._context.time_base
             frame.pict_type = 0  # a decoded frame carries the source's picture type, which encoders would follow
             if row < len(batch.durations):
                 self._durations[pts] = batch.durations[row]
-            packets += self._timed(self._context.encode(self._with_fields(frame)))
+            packets += self._timed(self._encoded(self._with_fields(frame), f"pts {pts}"))
         return packets
 
     def _frame(self, batch: FrameBatch, row: int) -> av.VideoFrame:
@@ -169,15 +180,25 @@ class LibavEncoder:
         assert isinstance(marked, av.VideoFrame)
         return marked
 
+    def _encoded(self, frame: av.VideoFrame | None, where: str) -> list[Packet]:
+        try:
+            return self._context.encode(frame)
+        except av.error.FFmpegError as error:
+            hint = "another encoder, preset or size may do"
+            raise MediaError(f"{self.settings.encoder} failed: {error.strerror}", where=where, hint=hint) from None
+
     def _timed(self, packets: list[Packet]) -> list[Packet]:
         for packet in packets:
+            if self._numbers:
+                self._numbers.restore(packet)
+                packet.time_base = self.settings.time_base
             if packet.pts is not None:
                 packet.duration = self._durations.pop(packet.pts, packet.duration or 0)
         return packets
 
     def finish(self) -> list[Packet]:
         """See `base.Encoder`."""
-        return self._timed(self._context.encode(None))
+        return self._timed(self._encoded(None, "at the end"))
 
     def template(self, first: Sequence[Packet]) -> av.VideoStream:  # noqa: ARG002  other encoders need the packets
         """See `base.Encoder`; libav's headers are known once it is open."""
@@ -186,6 +207,31 @@ class LibavEncoder:
     def close(self) -> None:
         """See `base.Encoder`."""
         self._fields = None
+
+
+def _refusal(settings: EncoderSettings, why: str) -> PlanError:
+    return PlanError(
+        f"{settings.encoder} cannot be opened for {settings.input_format}: {why}",
+        where="output.video",
+        hint="check preset, quality and options, and whether it takes this size and rate",
+    )
+
+
+def rehearse(settings: EncoderSettings) -> None:
+    """Opens the encoder and closes it again, so that a plan says what a run would.
+
+    Raises PlanError with the library's own words, for an option too that it does not know and would only leave out.
+    Not while decoders run: libav's log is on (see `libav_log`).
+    """
+    check_options(settings)
+    with captured_log(av.logging.WARNING) as log:
+        try:
+            LibavEncoder(settings).close()
+        except PlanError as error:
+            raise (_refusal(settings, reason(log, "")) if reason(log, "") else error) from None
+    ignored = [text.strip().rstrip(".") for _, _, text in log if _IGNORED.match(text)]
+    if ignored and settings.options:
+        raise PlanError(f"{settings.encoder}: {'; '.join(ignored)}", where="output.video.options")
 
 
 def encoder_name(encoder: str, source: FrameFormat) -> str:

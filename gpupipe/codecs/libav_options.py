@@ -18,12 +18,28 @@ QP_TO_LAMBDA = 118  # FF_QP2LAMBDA of libavutil
 
 CRF = {"libx264": 18.0, "libx264rgb": 18.0, "libx265": 20.0, "libsvtav1": 25.0, "libvpx-vp9": 24.0}
 """Encoders with constant rate factor, and the default that looks about alike on each one's own scale."""
-QSCALE = {"mjpeg": 3.0, "mpeg2video": 3.0, "mpeg4": 3.0, "prores_ks": None, "libvpx": None}
+QSCALE = {"mjpeg": 3.0, "mpeg2video": 3.0, "mpeg4": 3.0, "prores_ks": None}
 """Encoders with a quantiser scale, and its default; None leaves the encoder's own rate control."""
 SVT_PRESETS = {
     "ultrafast": 12, "superfast": 11, "veryfast": 10, "faster": 9, "fast": 8, "medium": 7, "slow": 5, "slower": 4,
     "veryslow": 3,
 }  # fmt: skip
+
+
+QUALITY = {
+    "libx264": (0, 51), "libx264rgb": (0, 51), "libx265": (0, 51), "libsvtav1": (0, 63), "libvpx-vp9": (0, 63),
+    "mpeg2video": (1, 31), "mpeg4": (1, 31), "prores_ks": (1, 64), "mjpeg": (1, 100),
+}  # fmt: skip
+"""Ends of each scale; the libraries take what lies beyond for the end, or refuse it in words of their own."""
+WHOLE_QUALITY = frozenset({"libsvtav1", "libvpx-vp9"})
+OWNED = {
+    "time_base": "an fps stage changes the rate",
+    "pkt_timebase": "an fps stage changes the rate",
+    "video_size": "a resize stage changes the size",
+    "pixel_format": "the key output.video.pixel_format does that",
+    "codec_tag": "the container decides",
+}
+"""Generic options that would contradict what gpupipe itself tells the encoder."""
 
 
 def check_options(settings: EncoderSettings) -> None:
@@ -32,7 +48,7 @@ def check_options(settings: EncoderSettings) -> None:
     supported = context.supported_options
     private = {o.name: o for o in supported.private}
     known = [*private, *(o.name for o in supported.generic)]
-    for key in settings.options:
+    for key, value in settings.options.items():
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             raise PlanError(
@@ -40,11 +56,29 @@ def check_options(settings: EncoderSettings) -> None:
                 where=f"output.video.options.{key}",
                 hint=f"did you mean '{close[0]}'?" if close else "see ffmpeg -h encoder=" + settings.encoder,
             )
+        if key in OWNED:
+            raise PlanError(f"'{key}' is set by gpupipe", where=f"output.video.options.{key}", hint=OWNED[key])
+        if key in ("flags", "flags2") and not value.startswith(("+", "-")):
+            hint = "write +cgop or -loop: a bare name would clear those that gpupipe sets"
+            raise PlanError(f"flags begin with + or -, not {value!r}", where=f"output.video.options.{key}", hint=hint)
     if settings.preset is not None and "preset" not in private:
         raise PlanError(f"{settings.encoder} has no presets", where="output.video.preset", hint="leave the key out")
     if settings.quality is not None and settings.encoder not in CRF and settings.encoder not in QSCALE:
         hint = "leave the key out; profiles and the like go under options"
         raise PlanError(f"{settings.encoder} has no quality setting", where="output.video.quality", hint=hint)
+    _check_quality(settings)
+
+
+def _check_quality(settings: EncoderSettings) -> None:
+    quality, encoder = settings.quality, settings.encoder
+    if quality is None or encoder not in QUALITY:
+        return
+    low, high = QUALITY[encoder]
+    whole = encoder in WHOLE_QUALITY
+    if not low <= quality <= high or (whole and quality != round(quality)):
+        kind = "a whole number " if whole else ""
+        message = f"quality of {encoder} is {kind}from {low} to {high}, not {quality:g}"
+        raise PlanError(message, where="output.video.quality")
 
 
 def rate_control(context: av.VideoCodecContext, settings: EncoderSettings) -> None:
@@ -98,7 +132,7 @@ def _library_parameters(settings: EncoderSettings) -> tuple[str, str]:
     display, light = settings.mastering_display, settings.content_light
     parts: list[str] = []
     if settings.encoder == "libx265":
-        parts.append("log-level=error")
+        parts.append("log-level=none")  # it would print to the terminal; libav repeats what matters
         if display or light:
             parts += ["hdr10=1", "repeat-headers=1"]
         parts += [f"master-display={display}"] if display else []

@@ -10,23 +10,21 @@ from __future__ import annotations
 import os
 import re
 import stat
-import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import av
 import av.logging
 
+from gpupipe.codecs.libav_log import captured_log
 from gpupipe.errors import MediaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from av.container import InputContainer
 
-_LOG = threading.Lock()
 _TAG = re.compile(r"\((\S{4}) / 0x[0-9A-F]{8}\)")
 _CODEC = re.compile(r": (?:Data|Attachment|Unknown|Subtitle|Audio|Video): (\w+)")
 _CROP = re.compile(r"Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)", re.IGNORECASE)
@@ -43,21 +41,6 @@ class StreamNotes:
     dolby_vision: bool = False
     clean_aperture: tuple[int, int, int, int] | None = None
     """Pixels the container asks to hide at left, right, top, bottom."""
-
-
-@contextmanager
-def captured_log(level: int) -> Iterator[list[tuple[int, str, str]]]:
-    """Turns libav's log on and catches it; PyAV's own level is put back afterwards."""
-    with _LOG, av.logging.Capture(local=False) as others, av.logging.Capture() as mine:
-        before = av.logging.get_level()
-        av.logging.set_level(level)
-        av.logging.set_libav_level(level)
-        try:
-            yield mine
-        finally:
-            av.logging.set_level(before)
-            av.logging.set_libav_level(av.logging.INFO)  # libav's default; PyAV cannot read the level
-            others.clear()
 
 
 def check_readable(path: Path) -> None:

@@ -14,8 +14,8 @@ import av.logging
 from av.codec.context import ThreadType
 from av.sidedata.sidedata import Type
 
+from gpupipe.codecs.libav_log import captured_log
 from gpupipe.errors import MediaError
-from gpupipe.media.container import captured_log
 from gpupipe.media.source import HdrInfo
 from gpupipe.media.timecode import Timecode
 

@@ -44,7 +44,7 @@ def read_cube(path: Path) -> Cube:
     """Reads a file. Raises PlanError naming file and line."""
     try:
         if path.exists() and not path.is_file():
-            raise PlanError("is not a file", where=str(path), hint="name one .cube file")
+            raise PlanError("cannot read the LUT: it is not a file", where=str(path), hint="name one .cube file")
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise PlanError(f"cannot read the LUT: {error.strerror}", where=str(path), hint="check the path") from None

@@ -137,7 +137,7 @@ def _read_rgba(name: str) -> npt.NDArray[np.float32]:
     frame = None
     try:
         if not stat.S_ISREG(Path(name).stat().st_mode):
-            raise PlanError("is not a file", where=name, hint="name one picture")
+            raise PlanError("cannot read the image: it is not a file", where=name, hint="name one picture")
         with av.open(f"file:{name}") as container:  # as a URL, so that `a:b.png` is no protocol
             if container.streams.video:
                 frame = next(container.decode(video=0), None)

@@ -1,0 +1,39 @@
+"""What libav says of an error: PyAV's exceptions carry a number, the reason stands in libav's log."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import av.logging
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LOG = threading.Lock()
+Lines = list[tuple[int, str, str]]
+
+
+@contextmanager
+def captured_log(level: int) -> Iterator[Lines]:
+    """Turns libav's log on and catches it; PyAV's own level is put back afterwards.
+
+    Only for moments when no worker thread of libav runs: a log callback in Python needs the GIL.
+    """
+    with _LOG, av.logging.Capture(local=False) as others, av.logging.Capture() as mine:
+        before = av.logging.get_level()
+        av.logging.set_level(level)
+        av.logging.set_libav_level(level)
+        try:
+            yield mine
+        finally:
+            av.logging.set_level(before)
+            av.logging.set_libav_level(av.logging.INFO)  # libav's default; PyAV cannot read the level
+            others.clear()
+
+
+def reason(lines: Lines, otherwise: str) -> str:
+    """The error lines of a log in one, `otherwise` where there are none."""
+    said = dict.fromkeys(" ".join(text.split()) for level, _, text in lines if level <= av.logging.ERROR)
+    return "; ".join(text.rstrip(".") for text in said if text)[:300] or otherwise
