@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,9 +40,16 @@ class Journal:
     def __init__(self, listener: Callable[[Entry], None] | None = None) -> None:
         self.entries: dict[str, Entry] = {}
         self._listener = listener
+        self._lock = threading.Lock()  # lanes of a run report side by side
 
     def warn(self, code: str, message: str, *, place: str | None = None, count: int = 1) -> None:
         """Records `count` events of kind `code`; the message of the first one stands for all."""
+        with self._lock:
+            first, entry = self._add(code, message, place, count)
+        if first and self._listener is not None:
+            self._listener(entry)
+
+    def _add(self, code: str, message: str, place: str | None, count: int) -> tuple[bool, Entry]:
         entry = self.entries.get(code)
         first = entry is None
         if entry is None:
@@ -49,8 +57,7 @@ class Journal:
         entry.count += count
         if place is not None and len(entry.places) < self.KEEP:
             entry.places.append(place)
-        if first and self._listener is not None:
-            self._listener(entry)
+        return first, entry
 
     def __len__(self) -> int:
         return len(self.entries)

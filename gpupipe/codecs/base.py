@@ -58,6 +58,10 @@ class Decoder(Protocol):
         """
         ...
 
+    def restart(self) -> None:
+        """After the end was fed: ready for packets of another place in the same stream, beginning with a key frame."""
+        ...
+
     def close(self) -> None:
         """Frees what is held; safe to call twice."""
         ...

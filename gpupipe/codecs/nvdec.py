@@ -207,6 +207,10 @@ class NvdecDecoder:
             source, (time[0],), self._time_base, planes=planes, durations=(time[1],), ready=self._lane.record()
         )
 
+    def restart(self) -> None:
+        """See `base.Decoder`. The end of the stream drained the session; it goes on with the next key frame."""
+        self._times.clear()
+
     def close(self) -> None:
         """See `base.Decoder`."""
         if self._session is not None:

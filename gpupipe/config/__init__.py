@@ -101,6 +101,12 @@ class Output(Strict):
     """Chapters, tags, timecode, attachments, data streams, cover art."""
 
 
+class SegmentLength(Strict):
+    """Segments of at least so many seconds, cut at key frames."""
+
+    seconds: float = Field(gt=0)
+
+
 class StageEntry(BaseModel):
     """One entry of `stages`: its name and its validated settings."""
 
@@ -118,6 +124,10 @@ class Config(Strict):
     memory: Literal["auto", "device_only"] = "auto"
     size_change: Literal["scale", "error"] = "scale"
     """What to do when the picture size changes in mid-stream: scale to the first size with a warning, or stop."""
+    segments: Literal["auto", "off"] | SegmentLength = "auto"
+    """Whether the source is cut at key frames into pieces that are rendered side by side."""
+    sessions: Literal["auto"] | Annotated[int, Field(ge=1, le=64)] = "auto"
+    """How many segments run side by side."""
     stages: tuple[StageEntry, ...] = ()
     output: Output = Output()
 

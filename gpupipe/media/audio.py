@@ -12,6 +12,7 @@ from av.audio.fifo import AudioFifo
 from av.audio.resampler import AudioResampler
 
 from gpupipe.errors import MediaError, PlanError
+from gpupipe.media.layout import layout_of, standard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,6 +79,16 @@ class AudioEncoder:
         except ValueError:
             raise PlanError(f"libav has no audio encoder '{codec}'", where="output.audio.codec") from None
         owner = av.open(io.BytesIO(), "w", format="nut" if codec.startswith("pcm") else "matroska")
+        if described.type != "audio":
+            raise PlanError(f"{codec} encodes {described.type}, not audio", where="output.audio.codec")
+        original = layout_of(source)
+        channels = standard(original)
+        if channels is None:
+            raise PlanError(
+                f"{codec} cannot take the channels of stream {self._index}: {original.name}",
+                where="output.audio",
+                hint="use `audio: copy`",
+            )
         rates = described.audio_rates
         rate = source.sample_rate
         if rates and rate not in rates:
@@ -85,15 +96,17 @@ class AudioEncoder:
         try:
             stream = cast("Any", owner).add_stream(codec, rate=rate)
             context = stream.codec_context
-            context.layout = source.layout
+            context.layout = channels
             context.format = _sample_format(described, source)
             context.time_base = Fraction(1, rate)
             if bitrate:
                 context.bit_rate = bitrate
             owner.start_encoding()
         except (ValueError, av.FFmpegError) as error:
-            layout = f"{source.layout.name} at {rate} Hz"
-            raise PlanError(f"{codec} does not take {layout}: {error}", where="output.audio") from None
+            why = getattr(error, "strerror", None) or error
+            raise PlanError(
+                f"{codec} does not take {channels.name} at {rate} Hz: {why}", where="output.audio"
+            ) from None
         return stream, owner
 
     @property
@@ -114,6 +127,7 @@ class AudioEncoder:
             return []
         done: list[Packet] = []
         for frame in frames:
+            layout_of(frame)
             done += self._take(frame, packet)
         return done
 
@@ -121,6 +135,7 @@ class AudioEncoder:
         """Drains decoder, resampler and encoder."""
         done: list[Packet] = []
         for frame in self._decoder.decode(None):
+            layout_of(frame)
             done += self._take(frame, None)
         for frame in self._resampler.resample(None):
             self._queue(frame)

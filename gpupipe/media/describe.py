@@ -11,6 +11,7 @@ from av.stream import Disposition
 
 from gpupipe import __version__
 from gpupipe.media import hdr
+from gpupipe.media.layout import layout_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -177,8 +178,11 @@ def codec_tag(stream: Any, source: Any, container: Container, source_container: 
 def channels(stream: Any, container: Container) -> None:
     """Names the channels of mono and stereo PCM, whose source may not: MP4 must say what each one is."""
     context = stream.codec_context
-    if container.mov and stream.type == "audio" and context.layout.name in ("1 channels", "2 channels"):
-        context.layout = "mono" if context.layout.nb_channels == 1 else "stereo"
+    if not container.mov or stream.type != "audio":
+        return
+    layout = layout_of(context)
+    if layout.name in ("1 channels", "2 channels"):
+        context.layout = "mono" if layout.nb_channels == 1 else "stereo"
 
 
 def _accepts(template: Any, tag: str, container: Container) -> bool:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from gpupipe.media.audio import AudioEncoder
+from gpupipe.media.layout import layout_of
 from gpupipe.media.rescale import Monotonic, Rescaler, SampleClock
 from gpupipe.media.text import TextConverter
 
@@ -187,7 +188,7 @@ class CopyLane(_Timed):
         context = self._source.codec_context
         name = context.codec.name
         if name.startswith("pcm_") and (digits := "".join(c for c in name[4:8] if c.isdigit())):
-            return int(packet.size * 8 // (int(digits) * context.layout.nb_channels))
+            return int(packet.size * 8 // (int(digits) * layout_of(context).nb_channels))
         return int(context.frame_size or self._rescale.span(packet.pts or 0, packet.duration or 0))
 
 

@@ -12,6 +12,7 @@ from gpupipe.color import UNSPECIFIED, ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.errors import MediaError
 from gpupipe.format import FieldOrder, FrameFormat
 from gpupipe.media.container import StreamNotes, clean_tags, open_input, stream_notes
+from gpupipe.media.layout import layout_of
 from gpupipe.media.picture import FirstPicture, display_matrix, embedded_timecode, first_picture, hdr, shown_info
 from gpupipe.media.pixels import nearest_pixels
 from gpupipe.media.source import SourceInfo, StreamInfo, StreamKind, VideoInfo
@@ -87,8 +88,9 @@ def _stream(stream: Any, notes: StreamNotes) -> StreamInfo:
     context = stream.codec_context
     details = {"tag": notes.tag} if notes.tag else {}
     if stream.type == "audio" and context is not None:
-        details |= {"sample_rate": str(context.sample_rate), "layout": context.layout.name}
-        details |= {"channels": str(context.layout.nb_channels)}
+        layout = layout_of(context)
+        details |= {"sample_rate": str(context.sample_rate), "layout": layout.name}
+        details |= {"channels": str(layout.nb_channels)}
     elif stream.type == "video" and context is not None:
         details |= {"size": f"{context.width}x{context.height}", "pixels": context.pix_fmt or ""}
     elif stream.type == "attachment":

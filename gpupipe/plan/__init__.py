@@ -17,6 +17,7 @@ from gpupipe.plan.chain import ChainBuilder, at, entries
 from gpupipe.plan.device import choose_decoder
 from gpupipe.plan.encoder import ANY_SIZE, FIELD_ENCODERS, Choice, choose_encoder, encoder_format
 from gpupipe.plan.model import Notice, Plan, Step
+from gpupipe.plan.segments import choose_segments
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -45,7 +46,6 @@ def make_plan(
         PlanError: the config asks what this source, container or machine cannot do.
         DeviceError: a GPU was asked for by name and is not there.
     """
-    video = info.video
     place = pick_device(device or config.device)
     container = carry.container_of(output)
     decoder, why, picture = choose_decoder(info, place)
@@ -56,7 +56,9 @@ def make_plan(
     carry.check_codec(container, choice.codec)
     tracks, lost = carry.plan_tracks(info, container, config.output)
     warnings += [Notice(code, message) for code, message in lost]
-    start, end = timeline.resolve_range(config.range.start, config.range.end, info)
+    window = timeline.resolve_range(config.range.start, config.range.end, info)
+    on_device = choice.on_device and decoder == "nvdec"
+    segments, sessions, cutting = choose_segments(config, info, window, on_device=on_device, retimed=retime is not None)
     plan = Plan(
         version=__version__,
         source=info,
@@ -65,9 +67,12 @@ def make_plan(
         device=place,
         decoder=decoder,
         decoder_reason=why,
-        start_pts=start,
-        end_pts=end,
-        origin=timeline.origin(config.range.start, start, info),
+        start_pts=window.start,
+        end_pts=window.end,
+        origin=timeline.origin(config.range.start, window.start, info),
+        segments=segments,
+        sessions=sessions,
+        segments_reason=cutting,
         steps=tuple(builder.steps),
         retime=retime,
         encoder=_settings(config, info, choice, builder.tagged(), retime),
@@ -76,13 +81,12 @@ def make_plan(
         audio=None if isinstance(config.output.audio, str) else config.output.audio,
         metadata=config.output.metadata == "copy",
         display_matrix=carried,
-        timecode=_timecode(config, info, start),
+        timecode=_timecode(config, info, window.start),
         size_change=config.size_change,
         warnings=tuple(warnings),
         notes=(*info.notes, *dict.fromkeys(builder.notes)),
     )
     _refuse(plan, config, strict=strict)
-    del video
     return plan
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from gpupipe.codecs.base import EncoderSettings
     from gpupipe.config import AudioEncode
+    from gpupipe.media.segments import Segment
     from gpupipe.media.source import SourceInfo, Track
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
@@ -65,6 +66,11 @@ class Plan:
     """The range shown, half-open, in the video's time base; None is open."""
     origin: Fraction
     """Seconds of the source that become 0 of the output."""
+    segments: tuple[Segment, ...]
+    """Half-open, in order, together the range; one open segment where the run is not cut."""
+    sessions: int
+    """Segments that are rendered side by side."""
+    segments_reason: str
     steps: tuple[Step, ...]
     retime: Fraction | None
     """Constant rate to retime to, where the config has an `fps` stage."""

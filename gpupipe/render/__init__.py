@@ -14,7 +14,8 @@ from gpupipe.media.timeline import Window
 from gpupipe.render.codecs import make_decoder, make_encoder
 from gpupipe.render.feed import Feed
 from gpupipe.render.pictures import Pictures, make_transform
-from gpupipe.render.progress import Meter, Progress, RenderResult, StopFlag
+from gpupipe.render.progress import Meter, Progress, RenderResult, StopFlag, Tally
+from gpupipe.render.segmented import render_segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,18 +60,19 @@ def _carry_out(
         target = stack.enter_context(OutputFile(plan.output, overwrite=overwrite, inputs=(plan.source.path,)))
         muxer = Muxer(target.path, plan.container, plan.source, plan.tracks, _header(plan), journal, audio=plan.audio)
         stack.callback(muxer.abort)
-        pictures = _one_session(plan, muxer, stack, meter=meter, journal=journal, stop=stop)
+        run = _one_session if len(plan.segments) == 1 else render_segments
+        tally = run(plan, muxer, stack, meter=meter, journal=journal, stop=stop)
         muxer.close()
         size = target.commit()
     meter.finish()
     return RenderResult(
-        plan.output, meter.shown, pictures.decoded, pictures.repeated, pictures.dropped, meter.elapsed, size
+        plan.output, meter.shown, tally.decoded, tally.repeated, tally.dropped, seconds=meter.elapsed, bytes=size
     )
 
 
 def _one_session(
     plan: Plan, muxer: Muxer, stack: ExitStack, *, meter: Meter, journal: Journal, stop: StopFlag
-) -> Pictures:
+) -> Tally:
     """The whole run in one go: one decoder, one encoder, every packet written as it comes."""
     demuxer = stack.enter_context(Demuxer(plan.source, journal, range_start=plan.start_pts))
     lane = open_lane(plan.device)
@@ -88,7 +90,7 @@ def _one_session(
         meter.count(batch.valid, batch.pts[-1], batch.time_base)
     writer.finish()
     feed.check(pictures.decoded, meter.shown)
-    return pictures
+    return Tally(pictures.decoded, pictures.repeated, pictures.dropped)
 
 
 class _Writer:

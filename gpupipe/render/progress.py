@@ -54,6 +54,15 @@ class RenderResult:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What was counted on the way."""
+
+    decoded: int
+    repeated: int = 0
+    dropped: int = 0
+
+
 class Meter:
     """Counts finished frames and reports them, not more often than every INTERVAL."""
 

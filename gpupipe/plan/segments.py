@@ -1,0 +1,57 @@
+"""Whether and where a run is cut into segments, and how many of them run side by side."""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from gpupipe.config import SegmentLength
+from gpupipe.errors import PlanError
+from gpupipe.media.segments import Segment, cut, timetable
+
+if TYPE_CHECKING:
+    from gpupipe.config import Config
+    from gpupipe.media.source import SourceInfo
+    from gpupipe.media.timeline import Window
+
+AUTO_SECONDS = Fraction(1)
+"""Aim of `segments: auto`: short enough to keep every session busy to the end, long enough to make lead-in cheap."""
+
+
+def choose_segments(
+    config: Config, info: SourceInfo, window: Window, *, on_device: bool, retimed: bool
+) -> tuple[tuple[Segment, ...], int, str]:
+    """(segments, sessions, the reason in words); one open segment and one session where the run is not cut.
+
+    `auto` cuts where decoder and encoder both run on the GPU: there one session keeps one of several engines busy. A
+    CPU encoder uses all cores by itself and loses by being cut.
+
+    Raises PlanError where segments are asked for and the result could not be right.
+    """
+    whole = (Segment(window.start, window.end, 0, closed=False),)
+    wanted = config.segments
+    if wanted == "off" or (wanted == "auto" and not on_device):
+        return whole, 1, "not cut: one encoder uses the whole machine" if wanted == "auto" else "off in the config"
+    refusal = None
+    if retimed:
+        refusal = "an fps stage counts frames from the beginning on"
+    elif config.output.video.bitrate is not None:
+        refusal = "each segment would be rate-controlled by itself, and the bitrate would not hold; use quality"
+    times = None if refusal else timetable(info)
+    if times is not None:
+        refusal = times.obstacle
+    if refusal is not None or times is None:
+        if wanted != "auto":
+            raise PlanError(f"this run cannot be cut: {refusal}", where="segments", hint="use `segments: off`")
+        return whole, 1, f"not cut: {refusal}"
+    seconds = Fraction(str(wanted.seconds)) if isinstance(wanted, SegmentLength) else AUTO_SECONDS
+    segments = cut(times, window, seconds, info.video.time_base)
+    sessions = config.sessions if isinstance(config.sessions, int) else _sessions(on_device=on_device)
+    sessions = min(sessions, len(segments))
+    return segments, sessions, f"{len(segments)} at key frames, {sessions} side by side"
+
+
+def _sessions(*, on_device: bool) -> int:
+    """On a GPU twice its seven decoders, so that each always has work; on the CPU what the cores carry."""
+    return 14 if on_device else max(1, (os.cpu_count() or 1) // 2)
