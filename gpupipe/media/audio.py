@@ -79,8 +79,6 @@ class AudioEncoder:
         except ValueError:
             raise PlanError(f"libav has no audio encoder '{codec}'", where="output.audio.codec") from None
         owner = av.open(io.BytesIO(), "w", format="nut" if codec.startswith("pcm") else "matroska")
-        if described.type != "audio":
-            raise PlanError(f"{codec} encodes {described.type}, not audio", where="output.audio.codec")
         original = layout_of(source)
         channels = standard(original)
         if channels is None:
@@ -104,9 +102,8 @@ class AudioEncoder:
             owner.start_encoding()
         except (ValueError, av.FFmpegError) as error:
             why = getattr(error, "strerror", None) or error
-            raise PlanError(
-                f"{codec} does not take {channels.name} at {rate} Hz: {why}", where="output.audio"
-            ) from None
+            message = f"{codec} does not take {channels.name} at {rate} Hz: {why}"
+            raise PlanError(message, where="output.audio", hint="another codec may do") from None
         return stream, owner
 
     @property

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import av
+
 from gpupipe.errors import PlanError
-from gpupipe.media.containers import Container, check_codec, container, container_of, holds
+from gpupipe.media.containers import CONTAINERS, Container, check_codec, container, container_of, holds
 from gpupipe.media.source import Track
 
 if TYPE_CHECKING:
@@ -73,14 +75,29 @@ def _drop(stream: StreamInfo, target: Container, what: str, hint: str = "") -> D
     )
 
 
+def _made_by(encoder: str) -> str:
+    """The codec that an audio encoder of that name makes: libopus makes opus. Raises PlanError where there is none."""
+    try:
+        found = av.Codec(encoder, "w")
+    except (ValueError, av.FFmpegError):
+        hint = "aac, ac3, flac, opus, mp3, pcm_s24le and all audio encoders of `ffmpeg -encoders` built into PyAV"
+        raise PlanError(f"no audio encoder called '{encoder}'", where="output.audio.codec", hint=hint) from None
+    if found.type != "audio":
+        raise PlanError(f"{encoder} encodes {found.type}, not audio", where="output.audio.codec")
+    return str(found.canonical_name)
+
+
 def _audio(stream: StreamInfo, target: Container, wanted: Wanted) -> Decision:
     index, codec = stream.index, stream.codec
     if wanted.audio == "none":
         return Track(index, "audio", "drop", "audio: none"), None
     if wanted.audio != "copy":
         new = str(getattr(wanted.audio, "codec", ""))
-        if not holds(target.name, new):
-            raise PlanError(f"{target.name} cannot hold {new} audio", where="output.audio.codec")
+        made = _made_by(new)
+        if not holds(target.name, made):
+            able = ", ".join(f".{c.extensions[0]}" for c in CONTAINERS if holds(c.name, made)) or "no container here"
+            message, hint = f"{target.name} cannot hold {made} audio", f"{made} goes into {able}"
+            raise PlanError(message, where="output.audio.codec", hint=hint)
         return Track(index, "audio", "encode", f"{codec} to {new}", new), None
     unnamed = stream.details.get("layout", "").endswith("channels") and int(stream.details.get("channels", "0")) > 2
     discrete = codec.startswith("pcm_") and unnamed
@@ -158,6 +175,8 @@ def plan_tracks(info: SourceInfo, name: str, wanted: Wanted) -> tuple[tuple[Trac
     the audio codec that is asked for.
     """
     target = container(name)
+    if wanted.audio not in ("copy", "none"):  # wrong also where there is no audio to encode
+        _made_by(str(getattr(wanted.audio, "codec", "")))
     decided = [_decide(stream, info, target, wanted) for stream in info.streams]
     lost = [loss for _, loss in decided if loss is not None]
     if wanted.metadata == "copy":

@@ -109,7 +109,7 @@ CONTAINERS: tuple[Container, ...] = (
         "mov",
         ("mov", "qt"),
         {"movflags": "+use_metadata_tags"},
-        never=frozenset({"av1", "vp9", "vp8", "opus", "flac", "truehd"}),
+        never=frozenset({"av1", "vp9", "vp8", "opus", "flac", "truehd", "rawvideo"}),
         text="mov_text",
         chapters=True,
         timecode=True,
