@@ -36,7 +36,7 @@ def matrix_of(path):
 @pytest.fixture(scope="module", params=MATRICES)
 def d11(request, made):
     """ffmpeg 5.1 can write rotations only, so the flips are written over its matrix."""
-    plain = made("d11a.mp4", *pattern("320x180", "30", 1), "-c:v", "libx264", "-preset", "ultrafast")
+    plain = made("d11a.mp4", *pattern("320x180", "30", 0.4), "-c:v", "libx264", "-preset", "ultrafast")
     path = plain.with_name(f"d11 {request.param}.mp4")
     data = bytearray(plain.read_bytes())
     at = data.index(b"tkhd") + 4 + 40
@@ -45,30 +45,26 @@ def d11(request, made):
     return path, *MATRICES[request.param]
 
 
-@pytest.mark.parametrize("container", ["mp4", "mkv"])
-def test_d11_turned_and_no_longer_marked(d11, job, tmp_path, container):
-    source, _, filters, size = d11
-    out = job(source, tmp_path / f"o.{container}").path
-    (video,) = streams(out, "video")
-    assert (video["width"], video["height"]) == size
-    assert "side_data_list" not in video
-    assert pictures(out) == pictures(source, *filters)
-    if container == "mp4":
-        assert matrix_of(out)[:5] == (ONE, 0, 0, 0, ONE)
-
-
-def test_d11_carried_and_not_turned(d11, job, tmp_path):
-    source, matrix, _, _ = d11
-    out = job(source, tmp_path / "o.mp4", stages=[{"orient": "off"}]).path
+def test_d11_turned_and_no_longer_marked_or_the_other_way_round(d11, job, tmp_path):
+    source, matrix, filters, size = d11
+    turned = pictures(source, *filters)
+    for container in ("mp4", "mkv"):
+        out = job(source, tmp_path / f"o.{container}").path
+        (video,) = streams(out, "video")
+        assert (video["width"], video["height"]) == size
+        assert "side_data_list" not in video
+        assert pictures(out) == turned
+    assert matrix_of(tmp_path / "o.mp4")[:5] == (ONE, 0, 0, 0, ONE)
+    out = job(source, tmp_path / "carried.mp4", stages=[{"orient": "off"}]).path
     (video,) = streams(out, "video")
     assert (video["width"], video["height"]) == (320, 180)
     assert pictures(out) == pictures(source)
-    turn = lambda m: [m[i] for i in (0, 1, 3, 4)]  # noqa: E731  a place for the origin may be written differently
-    assert turn(matrix_of(out)) == turn(matrix)
+    for i in (0, 1, 3, 4):  # the place of the origin may be written differently
+        assert matrix_of(out)[i] == matrix[i]
 
 
 def test_d11_the_input_that_ffmpeg_writes(made, job, tmp_path):
-    plain = made("d11a.mp4", *pattern("320x180", "30", 1), "-c:v", "libx264", "-preset", "ultrafast")
+    plain = made("d11a.mp4", *pattern("320x180", "30", 0.4), "-c:v", "libx264", "-preset", "ultrafast")
     source = made("d11.mp4", "-i", plain, "-c", "copy", "-metadata:s:v:0", "rotate=90")
     assert streams(source, "video")[0]["side_data_list"][0]["rotation"] in (90, -90)
     out = job(source, tmp_path / "o.mp4").path
@@ -224,7 +220,7 @@ def test_d20_timecode_is_kept(d20, job, tmp_path, container):
     assert timecodes(job(d20, tmp_path / f"o.{container}").path) == ["03:00:00:00"]
 
 
-@pytest.mark.parametrize("start", ["5.24", "00:00:05.24", "03:00:05:06", "pts:67072"])
+@pytest.mark.parametrize("start", ["5.24", "03:00:05:06", "pts:67072"])
 def test_d20_timecode_moves_with_the_cut(d20, job, tmp_path, start):
     out = job(d20, tmp_path / "o.mov", range={"start": start}).path
     assert timecodes(out) == ["03:00:05:06"]
