@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from gpupipe.media.output import UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,13 +21,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stopping(stop: Event, console: Console) -> Iterator[None]:
-    """Sets `stop` at the first signal; at the second the process ends with code 130 and cleans nothing up."""
+    """Sets `stop` at the first signal; at the second the process ends with code 130; only the unfinished file goes."""
     asked = False
 
     def react(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         nonlocal asked
         if asked:
-            os.write(2, b"error: stopped at once; an unfinished hidden .part file may lie beside the output\n")
+            for path in tuple(UNFINISHED):
+                with suppress(OSError):
+                    path.unlink()
+            os.write(2, b"error: stopped at once; nothing was written under the output's name\n")
             os._exit(130)
         asked = True
         stop.set()

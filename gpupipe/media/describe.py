@@ -197,6 +197,8 @@ def _accepts(template: Any, tag: str, container: Container) -> bool:
     return True
 
 
+_NAMED_BY_TAG = frozenset({"rawvideo", "utvideo"})
+"""Codecs whose pixel format stands nowhere but in the four-letter code."""
 _DESCRIBED = (
     "pix_fmt",
     "color_range",
@@ -228,6 +230,8 @@ def add_video(out: Any, template: Any, static: HdrInfo, container: Container) ->
             if value := getattr(old, name):
                 setattr(context, name, value)
     codec_tag(stream, template, container, "mov")
+    if old.codec.canonical_name in _NAMED_BY_TAG and not container.mov:
+        context.codec_tag = old.codec_tag
     if container.mov and old.codec.canonical_name == "hevc":
         context.codec_tag = "hvc1"  # what Apple's players want
     return AddedVideo(stream, described)

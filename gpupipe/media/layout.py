@@ -32,9 +32,13 @@ def is_custom(layout: AudioLayout) -> bool:
 
 
 def standard(layout: AudioLayout) -> AudioLayout | None:
-    """The layout that encoders know with the same channels, in whatever order; itself where it is one."""
+    """The layout that encoders know with the same channels, in whatever order; itself where it is one.
+
+    One or two channels without names are mono and stereo, as every player takes them.
+    """
     if not is_custom(layout):
-        return layout
+        unnamed = {"1 channels": "mono", "2 channels": "stereo"}
+        return av.AudioLayout(unnamed[layout.name]) if layout.name in unnamed else layout
     channels = set(layout.name.partition("(")[2].rstrip(")").split("+"))
     for name in _STANDARD:
         one = av.AudioLayout(name)

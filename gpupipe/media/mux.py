@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import av
+import av.error
 
 from gpupipe.errors import MediaError
 from gpupipe.media import containers, describe, matroska
@@ -120,6 +121,10 @@ class Muxer:
         except ValueError as error:  # libav's EINVAL is one too
             why = getattr(error, "strerror", None) or error
             raise MediaError(f"the {self._container.name} muxer refuses it: {why}", where=shown(self._path)) from None
+        except av.error.PermissionError as error:  # of the muxer: the file is open already
+            hint = "another container, or another profile of the codec, may do"
+            message = f"the {self._container.name} muxer refuses it: {error.strerror}"
+            raise MediaError(message, where=shown(self._path), hint=hint) from None
         except (OSError, av.FFmpegError) as error:
             raise describe_os_error(error, self._path) from None
 

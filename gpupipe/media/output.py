@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _TEMPORARY = re.compile(r"\.(.+)\.gpupipe-\d+(?:-\d+)?\.part", re.DOTALL)
+UNFINISHED: set[Path] = set()
+"""Files of this process that have no name of their own yet: who ends it at once takes them away first."""
 _NAME_BYTES = 255
 """Longest file name on the file systems in use (NAME_MAX)."""
 
@@ -139,6 +141,7 @@ class OutputFile:
             except OSError as error:
                 raise describe_os_error(error, self.name) from None
             self.path, self._created = candidate, True
+            UNFINISHED.add(candidate)
             return self
         raise MediaError("no free temporary name", where=str(self.name), hint="remove old .gpupipe-*.part files")
 
@@ -167,6 +170,7 @@ class OutputFile:
         except OSError as error:
             raise describe_os_error(error, self.name) from None
         self._created = False
+        UNFINISHED.discard(self.path)
         return size
 
     def _claim(self) -> None:
@@ -187,3 +191,4 @@ class OutputFile:
         if self._created:
             self.path.unlink(missing_ok=True)
             self._created = False
+            UNFINISHED.discard(self.path)

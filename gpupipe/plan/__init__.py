@@ -9,6 +9,7 @@ import av
 
 from gpupipe import __version__
 from gpupipe.codecs.base import EncoderSettings
+from gpupipe.codecs.libav import rehearse
 from gpupipe.device import pick_device
 from gpupipe.errors import PlanError
 from gpupipe.media import carry, timecode, timeline
@@ -87,6 +88,8 @@ def make_plan(
         notes=(*info.notes, *dict.fromkeys(builder.notes)),
     )
     _refuse(plan, config, strict=strict)
+    if not choice.on_device:
+        rehearse(plan.encoder)
     return plan
 
 

@@ -22,7 +22,8 @@ DEFAULT_ENCODERS = {
 ALIASES = {"h265": "hevc", "x264": "h264", "x265": "hevc", "avc": "h264"}
 DEVICE_ENCODERS = {"nvenc": ("h264", "hevc", "av1"), "nvjpeg": ("mjpeg",)}
 ANY_SIZE = {
-    "ffv1", "prores_ks", "prores_aw", "prores", "mjpeg", "libvpx", "libvpx-vp9", "jpeg2000", "png", "rawvideo",
+    "ffv1", "prores_ks", "mjpeg", "libvpx", "libvpx-vp9", "libsvtav1", "jpeg2000", "png", "tiff", "rawvideo",
+    "magicyuv", "mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "flv", "dnxhd", "snow", "asv1",
 }  # fmt: skip
 """Encoders that take odd sizes with subsampled chroma; all others get even ones."""
 FIELD_ENCODERS = {

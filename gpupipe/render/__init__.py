@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpupipe.device import open_lane
@@ -57,7 +59,7 @@ def _carry_out(
     """See `render`; all that a run holds goes with this frame."""
     meter = Meter(plan, progress)
     with ExitStack() as stack:
-        target = stack.enter_context(OutputFile(plan.output, overwrite=overwrite, inputs=(plan.source.path,)))
+        target = stack.enter_context(OutputFile(plan.output, overwrite=overwrite, inputs=_inputs(plan)))
         muxer = Muxer(target.path, plan.container, plan.source, plan.tracks, _header(plan), journal, audio=plan.audio)
         stack.callback(muxer.abort)
         run = _one_session if len(plan.segments) == 1 else render_segments
@@ -68,6 +70,12 @@ def _carry_out(
     return RenderResult(
         plan.output, meter.shown, tally.decoded, tally.repeated, tally.dropped, seconds=meter.elapsed, bytes=size
     )
+
+
+def _inputs(plan: Plan) -> tuple[Path, ...]:
+    """What the run reads, images and LUTs of stages too: none of it may become the output."""
+    texts = (value for step in plan.steps for value in step.settings.values() if isinstance(value, str))
+    return (plan.source.path, *(Path(text) for text in texts if os.path.isfile(text)))  # noqa: PTH113  any text is asked
 
 
 def _one_session(
