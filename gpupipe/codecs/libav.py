@@ -11,7 +11,7 @@ import av.error
 import av.logging
 
 from gpupipe.codecs.frame_numbers import COUNTING, FrameNumbers, bitstream_rate
-from gpupipe.codecs.libav_log import captured_log, reason
+from gpupipe.codecs.libav_log import captured_log, captured_stderr, reason
 from gpupipe.codecs.libav_options import FLAG_GLOBAL_HEADER, FLAG_INTERLACED, check_options, rate_control
 from gpupipe.errors import MediaError, PlanError
 from gpupipe.format import FrameFormat, pixel_format
@@ -224,11 +224,16 @@ def rehearse(settings: EncoderSettings) -> None:
     Not while decoders run: libav's log is on (see `libav_log`).
     """
     check_options(settings)
-    with captured_log(av.logging.WARNING) as log:
+    refused = None
+    with captured_stderr() as printed, captured_log(av.logging.WARNING) as log:
         try:
             LibavEncoder(settings).close()
         except PlanError as error:
-            raise (_refusal(settings, reason(log, "")) if reason(log, "") else error) from None
+            refused = error
+    if refused is not None:
+        errors = [line.partition("[error]:")[2] for line in printed if "[error]:" in line]
+        why = "; ".join(filter(None, (*map(str.strip, errors), reason(log, ""))))
+        raise (_refusal(settings, why) if why else refused) from None
     ignored = [text.strip().rstrip(".") for _, _, text in log if _IGNORED.match(text)]
     if ignored and settings.options:
         raise PlanError(f"{settings.encoder}: {'; '.join(ignored)}", where="output.video.options")

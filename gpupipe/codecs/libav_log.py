@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -31,6 +33,22 @@ def captured_log(level: int) -> Iterator[Lines]:
             av.logging.set_level(before)
             av.logging.set_libav_level(av.logging.INFO)  # libav's default; PyAV cannot read the level
             others.clear()
+
+
+@contextmanager
+def captured_stderr() -> Iterator[list[str]]:
+    """Catches what libraries print to the terminal past everybody (SVT-AV1 does); the lines are there afterwards."""
+    lines: list[str] = []
+    own = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(own, 2)
+            os.close(own)
+            file.seek(0)
+            lines += file.read().decode(errors="replace").splitlines()
 
 
 def reason(lines: Lines, otherwise: str) -> str:
