@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from gpupipe.errors import MediaError
 from gpupipe.media.audio import AudioEncoder
 from gpupipe.media.layout import layout_of
 from gpupipe.media.rescale import Monotonic, Rescaler, SampleClock
@@ -31,6 +32,10 @@ class Span:
     start: Fraction | None
     """None for all there is."""
     end: Fraction | None
+
+
+_LARGEST = 1 << 62
+"""libav's timestamps have 64 bits, and its muxers add to them."""
 
 
 class Lane(Protocol):
@@ -74,6 +79,10 @@ class _Timed:
 
     def _emit(self, packet: Packet, pts: int, dts: int, duration: int) -> Packet:
         dts = self._rising(dts)
+        if max(abs(dts), abs(pts), abs(duration)) > _LARGEST:
+            seconds = float(max(pts, dts, key=abs) * self._target)
+            hint = "the source's timestamps are damaged; a range may leave that part out"
+            raise MediaError(f"{self._what}: {seconds:.3g} s is no time a file can hold", hint=hint)
         packet.dts, packet.pts, packet.duration = dts, max(pts, dts), duration
         packet.time_base = self._target
         packet.stream = self.stream
