@@ -20,14 +20,15 @@ DEFAULT_ENCODERS = {
     "prores": "prores_ks",
 }  # fmt: skip
 ALIASES = {"h265": "hevc", "x264": "h264", "x265": "hevc", "avc": "h264"}
-DEVICE_ENCODERS = {"nvenc": ("h264", "hevc", "av1"), "nvjpeg": ("mjpeg",)}
+DEVICE_ENCODERS = {"nvenc": ("h264", "hevc", "av1"), "nvjpeg": ("mjpeg",), "prores_torch": ("prores",)}
 ANY_SIZE = {
-    "ffv1", "prores_ks", "mjpeg", "libvpx", "libvpx-vp9", "libsvtav1", "jpeg2000", "png", "tiff", "rawvideo",
-    "magicyuv", "mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "flv", "dnxhd", "snow", "asv1",
+    "ffv1", "prores_torch", "prores_ks", "mjpeg", "libvpx", "libvpx-vp9", "libsvtav1", "jpeg2000", "png", "tiff",
+    "rawvideo", "magicyuv", "mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "flv", "dnxhd", "snow", "asv1",
 }  # fmt: skip
 """Encoders that take odd sizes with subsampled chroma; all others get even ones."""
 FIELD_ENCODERS = {
-    "libx264", "mpeg2video", "prores_ks", "prores_aw", "dnxhd", "ffv1", "mjpeg", "rawvideo", "huffyuv", "utvideo",
+    "libx264", "mpeg2video", "prores_torch", "prores_ks", "prores_aw", "dnxhd", "ffv1", "mjpeg", "rawvideo",
+    "huffyuv", "utvideo",
 }  # fmt: skip
 """Encoders that keep two fields apart, or code every line by itself."""
 
@@ -52,7 +53,7 @@ def choose_encoder(video: VideoOutput, picture: FrameFormat, device: str) -> Cho
         codecs = DEVICE_ENCODERS[video.encoder]
         if "codec" not in video.model_fields_set:
             codec = codecs[0]
-        why_not = _device_refusal(video.encoder, codec, picture, device)
+        why_not = _device_refusal(video.encoder, codec, picture, device, video)
         if why_not:
             raise PlanError(f"{video.encoder} cannot encode {codec} here: {why_not}", where="output.video.encoder",
                             hint="use `encoder: auto`")  # fmt: skip
@@ -67,7 +68,7 @@ def choose_encoder(video: VideoOutput, picture: FrameFormat, device: str) -> Cho
     reasons = []
     for name, codecs in DEVICE_ENCODERS.items():
         if codec in codecs and device != "cpu":
-            why_not = _device_refusal(name, codec, picture, device)
+            why_not = _device_refusal(name, codec, picture, device, video)
             if why_not is None:
                 return Choice(codec, name, f"the GPU has it for {codec}", on_device=True)
             reasons.append(f"not {name}: {why_not}")
@@ -75,9 +76,13 @@ def choose_encoder(video: VideoOutput, picture: FrameFormat, device: str) -> Cho
     return Choice(codec, found.name, "; ".join(reasons) or f"the CPU encoder for {codec}", on_device=False)
 
 
-def _device_refusal(encoder: str, codec: str, picture: FrameFormat, device: str) -> str | None:
+def _device_refusal(encoder: str, codec: str, picture: FrameFormat, device: str, video: VideoOutput) -> str | None:
     if codec not in DEVICE_ENCODERS[encoder]:
         return f"it makes {', '.join(DEVICE_ENCODERS[encoder])} only"
+    if encoder == "prores_torch":
+        from gpupipe.codecs.prores import profile  # noqa: PLC0415
+
+        return profile.supports(picture, options_of(video), video.quality, video.bitrate, video.preset)
     if device == "cpu":
         return "this run has no GPU"
     if encoder == "nvjpeg":
@@ -87,6 +92,11 @@ def _device_refusal(encoder: str, codec: str, picture: FrameFormat, device: str)
     from gpupipe.codecs import nvenc  # noqa: PLC0415
 
     return nvenc.supports(codec, picture)
+
+
+def options_of(video: VideoOutput) -> dict[str, str]:
+    """The encoder's own options as text, which is how encoders know them."""
+    return {key: str(value) for key, value in video.options.items()}
 
 
 def _libav(name: str, where: str) -> av.Codec:
@@ -110,9 +120,19 @@ def encoder_pixels(choice: Choice, video: VideoOutput, picture: FrameFormat) -> 
         from gpupipe.codecs import nvjpeg  # noqa: PLC0415
 
         offered = list(nvjpeg.pixel_formats())
+    elif choice.encoder == "prores_torch":
+        from gpupipe.codecs.prores import profile  # noqa: PLC0415
+
+        like = picture.pixels if video.pixel_format == "auto" else None
+        offered = list(profile.pixel_formats(profile.profile_named(options_of(video)), like))
     else:
         names = [f.name for f in av.Codec(choice.encoder, "w").video_formats or ()] or list(PIXEL_FORMATS)
         offered = list(dict.fromkeys(p.name for p in map(pixel_format, names) if p is not None))
+        if choice.encoder == "prores_ks" and "profile" in video.options:
+            from gpupipe.codecs.prores import profile  # noqa: PLC0415
+
+            named = profile.profile_named({"profile": str(video.options["profile"])})
+            offered = [name for name in offered if name in profile.pixel_formats(named)]
     if video.pixel_format != "auto":
         wanted = pixel_format(video.pixel_format)
         if wanted is None or wanted.name not in offered:

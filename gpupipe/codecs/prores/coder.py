@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from gpupipe.codecs.prores import alpha, entropy, frame, rate, transform
+from gpupipe.codecs.prores import alpha, entropy, frame, transform
+from gpupipe.codecs.prores import rate as rates
 from gpupipe.codecs.prores.layout import layout_of
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ class Arithmetic(Protocol):
         """(N, H, W) planes to (P, coefficients) int16, see `transform.coefficients`."""
         ...
 
-    def cost(self, coefficients: torch.Tensor, quantisers: torch.Tensor) -> rate.Cost:
+    def cost(self, coefficients: torch.Tensor, quantisers: torch.Tensor) -> rates.Cost:
         """Bits and squared error of (P, slices) int64 quantiser indices."""
         ...
 
@@ -53,13 +56,13 @@ class TorchArithmetic:
         error = (coefficients.long() - levels * steps) ** 2
         return entropy.symbols(levels, self._stream), error
 
-    def cost(self, coefficients: torch.Tensor, quantisers: torch.Tensor) -> rate.Cost:
+    def cost(self, coefficients: torch.Tensor, quantisers: torch.Tensor) -> rates.Cost:
         """See `Arithmetic`."""
         symbols, error = self._symbols(coefficients, quantisers)
         bits = entropy.plane_bits(symbols, len(coefficients) * self._stream.planes)
         total = torch.zeros(quantisers.shape, dtype=torch.int64, device=coefficients.device)
         total.index_add_(1, self._stream.plane // 3, error)
-        return rate.Cost(bits.view(*quantisers.shape, 3), total)
+        return rates.Cost(bits.view(*quantisers.shape, 3), total)
 
     def write(
         self, coefficients: torch.Tensor, quantisers: torch.Tensor, starts: torch.Tensor, size: int
@@ -102,14 +105,25 @@ class Coder:
         source: of the frames; `device` says where they are and the work is done.
         profile: one of `profile.PROFILES`.
         quantiser: of every slice; None to keep to the profile's rate.
-        arithmetic: instead of what suits the device, for tests.
+        rate: frames a second, for the header.
+        frame_bytes: instead of the profile's.
+        arithmetic: instead of what suits the device.
     """
 
     def __init__(
-        self, source: FrameFormat, profile: Profile, quantiser: int | None, *, arithmetic: Arithmetic | None = None
+        self,
+        source: FrameFormat,
+        profile: Profile,
+        quantiser: int | None = None,
+        *,
+        rate: Fraction = Fraction(0),
+        frame_bytes: int | None = None,
+        arithmetic: Arithmetic | None = None,
     ) -> None:
-        self._source, self._profile, self._quantiser = source, profile, quantiser
+        self._source, self._profile, self._quantiser, self._rate = source, profile, quantiser, rate
         self._layout = layout_of(source)
+        allowed = frame_bytes or profile.frame_bytes(self._layout.macroblocks)
+        self._budget = allowed - frame.overhead(self._layout, 3)
         self._arithmetic = arithmetic or arithmetic_for(self._layout, profile, source)
 
     def choose(self, planes: Planes) -> Chosen:
@@ -122,12 +136,11 @@ class Coder:
         if len(planes) > 3:
             symbols = alpha.alpha_symbols(planes[3], self._source.pixels.depth, layout)
         if self._quantiser is not None:
-            quantisers = rate.fixed(self._quantiser, layout, coefficients)
+            quantisers = rates.fixed(self._quantiser, layout, coefficients)
         else:
-            quantisers = rate.choose(
-                lambda q: self._arithmetic.cost(coefficients, q),
-                layout, self._profile, frame.overhead(layout, 3), coefficients,
-            )  # fmt: skip
+            quantisers = rates.choose(
+                partial(self._arithmetic.cost, coefficients), layout, self._profile.finest, self._budget, coefficients
+            )
         sizes = (self._arithmetic.cost(coefficients, quantisers).bits + 7) // 8
         if symbols is not None:
             bits = entropy.plane_bits(symbols, quantisers.numel()).view(*quantisers.shape, 1)
@@ -145,8 +158,9 @@ class Coder:
             words = torch.zeros(room // 4 + 2, dtype=torch.int64, device=data.device)
             entropy.place(chosen.alpha, placed.planes[:, :, 3].flatten() * 8, words)
             data = data | bytes_of(words.to(torch.int32))[:room]
-        color = self._source.color
-        header = frame.frame_header(self._layout, self._profile, color, alpha=chosen.alpha is not None)
+        header = frame.frame_header(
+            self._source, self._rate, self._layout, self._profile, alpha=chosen.alpha is not None
+        )
         frame.write_headers(data, placed, chosen.quantisers, header)
         return Coded(data, frames, sizes)
 

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from gpupipe.codecs.prores.layout import Layout
     from gpupipe.codecs.prores.profile import Profile
 
-ROUNDING = 128
-"""What is added to an AC magnitude before it is cut to whole steps, in 256ths of a step: 128 is to the nearest."""
+ROUNDING = 100
+"""What is added to an AC magnitude before it is cut to whole steps, in 256ths of a step: 128 would be to the nearest.
+
+Small values are the more frequent ones, so a little less buys more than it costs at a given rate (measured on the
+corpus and on grain: best between 90 and 110 in all profiles, by 0.1 to 0.5 dB)."""
 
 
 def packed(books: Sequence[tables.Codebook]) -> list[int]:

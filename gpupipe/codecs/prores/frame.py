@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,7 @@ import torch
 if TYPE_CHECKING:
     from gpupipe.codecs.prores.layout import Layout
     from gpupipe.codecs.prores.profile import Profile
-    from gpupipe.color import ColorSpec
+    from gpupipe.format import FrameFormat
 
 VENDOR = b"gpup"
 _BOX, _HEADER, _PICTURE_HEADER = 8, 148, 8
@@ -65,13 +66,36 @@ def arrange(plane_bytes: torch.Tensor, layout: Layout) -> Placement:
     return Placement(frames, frame_bytes, pictures, picture_bytes, slices, slice_bytes, planes, plane_bytes)
 
 
-def frame_header(layout: Layout, profile: Profile, color: ColorSpec, *, alpha: bool) -> bytes:
+_RATES = (
+    Fraction(24000, 1001), 24, 25, Fraction(30000, 1001), 30, 50, Fraction(60000, 1001), 60, 100,
+    Fraction(120000, 1001), 120,
+)  # fmt: skip
+"""Frame rates of codes 1 to 11; 0 says nothing."""
+_ASPECTS = {Fraction(4, 3): 2, Fraction(16, 9): 3}
+_SD_ASPECTS = {Fraction(10, 11): 2, Fraction(12, 11): 2, Fraction(40, 33): 3, Fraction(16, 11): 3}
+"""Pixels of 525 and 625 line pictures, by the shape of the picture that 704 of them make."""
+
+
+def rate_code(rate: Fraction) -> int:
+    """Of RDD 36 table 6."""
+    return _RATES.index(rate) + 1 if rate in _RATES else 0
+
+
+def aspect_code(width: int, height: int, sample_aspect: Fraction) -> int:
+    """Of RDD 36 table 5: 1 square pixels, 2 a 4:3 picture, 3 16:9, 0 anything else."""
+    if sample_aspect == 1:
+        return 1
+    return _SD_ASPECTS.get(sample_aspect) or _ASPECTS.get(Fraction(width, height) * sample_aspect, 0)
+
+
+def frame_header(source: FrameFormat, rate: Fraction, layout: Layout, profile: Profile, *, alpha: bool) -> bytes:
     """The frame's box and header, RDD 36 5.1 and 5.2, with a size of 0 in the box; alpha is coded in 16 bits."""
     interlace = {(0,): 0, (0, 1): 1, (1, 0): 2}[layout.fields]
     flags = (3 if layout.chroma_444 else 2) << 6 | interlace << 2
     version = 1 if layout.chroma_444 or alpha else 0
-    colors = (int(color.primaries), int(color.transfer), int(color.matrix))
-    fixed = struct.pack(">HH4sHHBB3BBBB", _HEADER, version, VENDOR, layout.width, layout.height, flags, 0, *colors,
+    shown = aspect_code(source.width, source.height, source.sample_aspect) << 4 | rate_code(rate)
+    colors = (int(source.color.primaries), int(source.color.transfer), int(source.color.matrix))
+    fixed = struct.pack(">HH4sHHBB3BBBB", _HEADER, version, VENDOR, layout.width, layout.height, flags, shown, *colors,
                         2 if alpha else 0, 0, 3)  # fmt: skip
     return struct.pack(">I4s", 0, b"icpf") + fixed + bytes(profile.luma) + bytes(profile.chroma)
 

@@ -71,10 +71,18 @@ def profile_named(options: Mapping[str, str]) -> Profile | None:
     raise PlanError(f"ProRes has no profile '{wanted}'", where="output.video.options.profile", hint=f"{names}, or 0..5")
 
 
-def pixel_formats(profile: Profile | None) -> tuple[str, ...]:
-    """What it takes: 10-bit 4:2:2, or 12-bit or 10-bit 4:4:4 for the 4444 profiles; both where it is left open."""
-    names = () if profile is not None and profile.chroma_444 else ("yuv422p10le",)
-    return names if profile is not None and not profile.chroma_444 else (*names, "yuv444p12le", "yuv444p10le")
+_422, _444 = ("yuv422p10le",), ("yuv444p12le", "yuv444p10le")
+
+
+def pixel_formats(profile: Profile | None, like: PixelFormat | None = None) -> tuple[str, ...]:
+    """What it takes: 10-bit 4:2:2, or 12-bit or 10-bit 4:4:4 for the 4444 profiles.
+
+    Where the profile is left open, 4:4:4 is for pictures `like` that have it; without `like`, all of them are named.
+    """
+    if profile is None and like is None:
+        return _422 + _444
+    full = profile.chroma_444 if profile is not None else like is not None and _is_444(like)
+    return _444 if full else _422
 
 
 def profile_of(settings: EncoderSettings) -> Profile:
@@ -93,7 +101,7 @@ def profile_of(settings: EncoderSettings) -> Profile:
 
 
 def _is_444(pixels: PixelFormat) -> bool:
-    return pixels.chroma_shift == (0, 0)
+    return pixels.chroma_shift == (0, 0) and pixels.family != "gray"
 
 
 def check(options: Mapping[str, str], quality: float | None, bitrate: int | None, preset: str | None) -> None:
@@ -113,8 +121,14 @@ def check(options: Mapping[str, str], quality: float | None, bitrate: int | None
         raise PlanError("prores_torch has no presets", where="output.video.preset", hint="leave the key out")
 
 
-def supports(picture: FrameFormat) -> str | None:
-    """Why such pictures cannot be ProRes; None where they can."""
+def supports(
+    picture: FrameFormat, options: Mapping[str, str], quality: float | None, bitrate: int | None, preset: str | None
+) -> str | None:
+    """Why prores_torch cannot make such pictures under such settings; None where it can."""
+    try:
+        check(options, quality, bitrate, preset)
+    except PlanError as error:
+        return f"{error.message}, {error.hint}" if error.hint else error.message
     if max(picture.width, picture.height) > _LARGEST:
         return f"ProRes has at most {_LARGEST} samples a side"
     if picture.interlaced and picture.height % 2:

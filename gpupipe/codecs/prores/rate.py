@@ -15,7 +15,6 @@ from gpupipe.codecs.prores import tables
 
 if TYPE_CHECKING:
     from gpupipe.codecs.prores.layout import Layout
-    from gpupipe.codecs.prores.profile import Profile
 
 INDICES = (*range(1, 17), *range(18, 33, 2), *range(36, 65, 4), *range(72, 129, 8), *range(144, 225, 16))
 """What bisection looks at: steps of at most an eighth beyond 16. All of them fit 16-bit slice sizes."""
@@ -37,24 +36,25 @@ class Cost:
 
 
 class CostOf(Protocol):
-    """Exact cost of (P, slices) int64 quantiser indices."""
+    """What `choose` asks of the arithmetic."""
 
-    def __call__(self, quantisers: torch.Tensor) -> Cost: ...
+    def __call__(self, quantisers: torch.Tensor) -> Cost:
+        """Exact cost of (P, slices) int64 quantiser indices."""
+        ...
 
 
-def choose(cost_of: CostOf, layout: Layout, profile: Profile, overhead: int, like: torch.Tensor) -> torch.Tensor:
-    """(P, slices) int64 quantiser indices that keep each frame within its profile's bytes, where any do.
+def choose(cost_of: CostOf, layout: Layout, finest: int, budget: int, like: torch.Tensor) -> torch.Tensor:
+    """(P, slices) int64 quantiser indices that keep each frame within its bytes, where any do.
 
     Args:
         cost_of: of the coefficients of the batch.
         layout: of its pictures.
-        profile: says how much a frame may take and how fine it may be.
-        overhead: bytes of a frame's headers and tables.
+        finest: the finest index to use.
+        budget: bytes that the planes of all slices of a frame may take.
         like: tensor of P rows on the device.
     """
     frames = like.shape[0] // layout.pictures
-    indices = torch.tensor([i for i in INDICES if i >= profile.finest], device=like.device)
-    budget = profile.frame_bytes(layout.macroblocks) - overhead
+    indices = torch.tensor([i for i in INDICES if i >= finest], device=like.device)
     low = torch.zeros(frames, dtype=torch.int64, device=like.device)
     high = torch.full_like(low, len(indices) - 1)
     shape = (frames, layout.pictures * layout.slices)
@@ -103,9 +103,9 @@ def _finer(fine: _Found, coarse: _Found, budget: int) -> torch.Tensor:
     """
     price, gain = fine[0] - coarse[0], coarse[1] - fine[1]
     worth = gain.double() / price.clamp(min=1).double()
-    worth = torch.where(price <= 0, torch.inf, worth)
+    worth = torch.where((price <= 0) & (gain > 0), torch.inf, worth)
     order = worth.argsort(dim=1, descending=True, stable=True)
     spent = coarse[0].sum(dim=1, keepdim=True) + price.gather(1, order).cumsum(dim=1)
-    taken = (spent <= budget) & (gain.gather(1, order) > 0)
-    taken = taken.to(torch.int64).cumprod(dim=1).bool()
+    overspent = (spent > budget).to(torch.int64).cumsum(dim=1) > 0
+    taken = ~overspent & (gain.gather(1, order) > 0)
     return torch.zeros_like(taken).scatter(1, order, taken)

@@ -1,0 +1,91 @@
+"""ProRes as an encoder of the pipeline; only the bitstream leaves the device."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import av
+import torch
+
+from gpupipe.codecs.native import AV_RANGE, planes_of
+from gpupipe.codecs.prores.coder import Coder
+from gpupipe.codecs.prores.profile import profile_of
+from gpupipe.device.staging import PinnedBytes
+from gpupipe.errors import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpupipe.codecs.base import EncoderSettings, Packet
+    from gpupipe.device.base import Lane
+    from gpupipe.frame import FrameBatch
+
+
+class ProresEncoder:
+    """Encodes every picture by itself, batch by batch; meets `base.Encoder`.
+
+    A fourth plane, (N, H, W) of the same depth, is alpha (opaque at its top code): the 4444 profiles keep it exactly.
+
+    Args:
+        settings: what the plan asks; see `profile.check`.
+        lane: where the pictures are made.
+    """
+
+    def __init__(self, settings: EncoderSettings, lane: Lane) -> None:
+        self.settings, self._lane = settings, lane
+        self._profile = profile_of(settings)
+        quantiser = None if settings.quality is None else int(settings.quality)
+        source = settings.input_format.with_(device=lane.device)
+        with lane.active():
+            self._coder = Coder(source, self._profile, quantiser, rate=settings.rate)
+        self._staging = PinnedBytes(lane)
+        self._alpha = False
+        self._scratch: av.container.OutputContainer | None = None
+
+    def encode(self, batch: FrameBatch) -> list[Packet]:
+        """See `base.Encoder`; `batch.planes` are Y, Cb, Cr and perhaps alpha."""
+        planes = tuple(plane[: batch.valid] for plane in planes_of(batch))
+        self._alpha = len(planes) > 3
+        self._lane.wait(batch.ready)
+        try:
+            with torch.inference_mode(), self._lane.active():
+                coded = self._coder.write(self._coder.choose(planes))
+                whole: Any = memoryview(self._staging.fetch(coded.data).numpy())  # type: ignore[arg-type]
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise DeviceError(f"ProRes failed: {reason}", where=f"{self._lane.device}, pts {batch.pts[0]}") from None
+        spans = zip(coded.frames, coded.sizes, strict=True)
+        return [self._packet(batch, row, whole[at : at + size]) for row, (at, size) in enumerate(spans)]
+
+    def _packet(self, batch: FrameBatch, row: int, data: Any) -> Packet:
+        packet = av.Packet(data)
+        packet.pts = packet.dts = batch.pts[row]
+        packet.duration = batch.durations[row] if row < len(batch.durations) else 0
+        packet.time_base, packet.is_keyframe = self.settings.time_base, True
+        return packet
+
+    def finish(self) -> list[Packet]:
+        """See `base.Encoder`; nothing is ever held."""
+        return []
+
+    def template(self, first: Sequence[Packet]) -> av.VideoStream:  # noqa: ARG002  the plan knows all of it
+        """See `base.Encoder`: libav's own ProRes encoder, opened but not used, describes the stream."""
+        source, profile = self.settings.input_format, self._profile
+        self._scratch = av.open(io.BytesIO(), "w", format="mov")
+        options = {"profile": str(profile.number), "threads": "1"}
+        stream = self._scratch.add_stream("prores_ks", rate=self.settings.rate, options=options)
+        assert isinstance(stream, av.VideoStream)
+        context = stream.codec_context
+        context.width, context.height = source.width, source.height
+        context.pix_fmt = ("yuva444p10le" if self._alpha else "yuv444p10le") if profile.chroma_444 else "yuv422p10le"
+        context.sample_aspect_ratio = source.sample_aspect
+        context.time_base = self.settings.time_base
+        context.colorspace, context.color_range = int(source.color.matrix), AV_RANGE[source.color.range]
+        context.color_trc, context.color_primaries = source.color.transfer, source.color.primaries
+        self._scratch.start_encoding()
+        return stream
+
+    def close(self) -> None:
+        """See `base.Encoder`."""
+        self._scratch = None
