@@ -67,7 +67,7 @@ class VideoOutput(Strict):
 
     codec: str = "h264"
     encoder: str = "auto"
-    """auto, nvenc, nvjpeg, or a libav encoder by name (libx264, prores_ks, ...)."""
+    """auto, nvenc, nvjpeg, prores_torch, or a libav encoder by name (libx264, prores_ks, ...)."""
     quality: float | None = Field(default=None, ge=0)
     """Constant quality on the encoder's own scale (CRF, CQ, JPEG's 1 to 100); by default its usual value."""
     bitrate: Bitrate | None = None

@@ -16,7 +16,7 @@ from gpupipe.media import carry, timecode, timeline
 from gpupipe.media.pixels import losses
 from gpupipe.plan.chain import ChainBuilder, at, entries
 from gpupipe.plan.device import choose_decoder
-from gpupipe.plan.encoder import ANY_SIZE, FIELD_ENCODERS, Choice, choose_encoder, encoder_format
+from gpupipe.plan.encoder import ANY_SIZE, DEVICE_ENCODERS, FIELD_ENCODERS, Choice, choose_encoder, encoder_format
 from gpupipe.plan.model import Notice, Plan, Step
 from gpupipe.plan.segments import choose_segments
 
@@ -218,12 +218,12 @@ def _refuse(plan: Plan, config: Config, *, strict: bool) -> None:
             raise PlanError(
                 "device_only needs a GPU", where="memory", hint="see `gpupipe doctor`, or use `memory: auto`"
             )
-        if copies or plan.encoder.encoder not in ("nvenc", "nvjpeg"):
+        if copies or plan.encoder.encoder not in DEVICE_ENCODERS:
             step = copies[0].reason if copies else f"{plan.encoder.encoder} runs on the CPU"
             raise PlanError(
                 f"pixels would pass through host memory: {step}",
                 where="memory",
-                hint="use nvenc or nvjpeg, or `memory: auto`",
+                hint=f"use {', '.join(DEVICE_ENCODERS)}, or `memory: auto`",
             )
     if strict and plan.warnings:
         raise PlanError(

@@ -36,4 +36,8 @@ def make_encoder(settings: EncoderSettings, lane: Lane) -> Encoder:
         from gpupipe.codecs.nvjpeg import NvjpegEncoder  # noqa: PLC0415
 
         return NvjpegEncoder(settings, lane)
+    if settings.encoder == "prores_torch":
+        from gpupipe.codecs.prores.encoder import ProresEncoder  # noqa: PLC0415  imports torch
+
+        return ProresEncoder(settings, lane)
     return LibavEncoder(settings)
