@@ -24,13 +24,15 @@ def captured_log(level: int) -> Iterator[Lines]:
     Only for moments when no worker thread of libav runs: a log callback in Python needs the GIL.
     """
     with _LOG, av.logging.Capture(local=False) as others, av.logging.Capture() as mine:
-        before = av.logging.get_level()
+        before, skipping = av.logging.get_level(), av.logging.get_skip_repeated()
+        av.logging.set_skip_repeated(v=False)  # else the same reason would be heard once a process
         av.logging.set_level(level)
         av.logging.set_libav_level(level)
         try:
             yield mine
         finally:
             av.logging.set_level(before)
+            av.logging.set_skip_repeated(skipping)
             av.logging.set_libav_level(av.logging.INFO)  # libav's default; PyAV cannot read the level
             others.clear()
 

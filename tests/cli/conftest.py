@@ -50,6 +50,45 @@ def program() -> Callable[..., Outcome]:
     return run
 
 
+@pytest.fixture
+def refused(cli, tmp_path: Path) -> Callable[..., str]:
+    """Runs a command line that must fail, and returns the one line of its error.
+
+    Nothing may be left: neither under the final name nor a temporary beside it, and what was there stays as it was.
+    """
+
+    def run(*arguments: object, verb: str = "run") -> str:
+        before = contents(tmp_path)
+        options = ["--quiet", "--device", "cpu"]
+        shown = cli(verb, *options, *([] if "--" in arguments else ["--"]), *arguments)
+        assert (shown.code, shown.out) == (1, "")
+        assert shown.err.startswith("error: ")
+        assert shown.err.count("\n") == 1
+        for word in ("Traceback", "a bug in gpupipe", "Errno", ".part", "avcodec_"):
+            assert word not in shown.err
+        assert contents(tmp_path) == before
+        return shown.err.removeprefix("error: ").rstrip("\n")
+
+    return run
+
+
+def contents(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every name in a folder, with what changes when a file is touched."""
+    return {path.name: (path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.iterdir()}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a config and returns its path."""
+
+    def write(text: str | bytes) -> Path:
+        path = tmp_path / "c.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
 @pytest.fixture(scope="session")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two seconds of the sample, small."""
