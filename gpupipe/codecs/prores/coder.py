@@ -135,16 +135,16 @@ class Coder:
         symbols = None
         if len(planes) > 3:
             symbols = alpha.alpha_symbols(planes[3], self._source.pixels.depth, layout)
+        cost = partial(self._arithmetic.cost, coefficients)
         if self._quantiser is not None:
             quantisers = rates.fixed(self._quantiser, layout, coefficients)
+            bits = cost(quantisers).bits
         else:
-            quantisers = rates.choose(
-                partial(self._arithmetic.cost, coefficients), layout, self._profile.finest, self._budget, coefficients
-            )
-        sizes = (self._arithmetic.cost(coefficients, quantisers).bits + 7) // 8
+            quantisers, bits = rates.choose(cost, layout, self._profile.finest, self._budget, coefficients)
+        sizes = (bits + 7) // 8
         if symbols is not None:
-            bits = entropy.plane_bits(symbols, quantisers.numel()).view(*quantisers.shape, 1)
-            sizes = torch.cat((sizes, (bits + 7) // 8), dim=2)
+            more = entropy.plane_bits(symbols, quantisers.numel()).view(*quantisers.shape, 1)
+            sizes = torch.cat((sizes, (more + 7) // 8), dim=2)
         return Chosen(coefficients, quantisers, frame.arrange(sizes, layout), symbols)
 
     def write(self, chosen: Chosen) -> Coded:
