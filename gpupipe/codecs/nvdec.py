@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import av
@@ -46,6 +47,17 @@ def _filters(stream: av.VideoStream) -> av.bitstream.BitStreamFilterContext | No
     if not length_prefixed or name not in ("h264", "hevc"):
         return None
     return av.bitstream.BitStreamFilterContext(f"{name}_mp4toannexb", stream)
+
+
+@dataclass(slots=True)
+class Surface:
+    """A decoded picture in the library's memory, packed: luma rows, then chroma rows (see `_planes`)."""
+
+    address: int
+    format: FrameFormat
+    pts: int
+    """NO_PTS where unknown."""
+    duration: int
 
 
 class NvdecDecoder:
@@ -107,6 +119,11 @@ class NvdecDecoder:
 
     def decode(self, packet: Packet | None) -> Iterator[FrameBatch]:
         """See `base.Decoder`."""
+        for surface in self.surfaces(packet):
+            yield self.batch_of(surface)
+
+    def surfaces(self, packet: Packet | None) -> Iterator[Surface]:
+        """As `decode`, but bare surfaces: for whoever copies them on the lane at once, many thousands a second."""
         place = "at the end" if packet is None else f"pts {packet.pts}"  # the filter empties the packet
         try:
             parts = self._filter.filter(packet) if self._filter else [packet] if packet is not None else []
@@ -118,7 +135,7 @@ class NvdecDecoder:
         if packet is None:
             yield from self._drain()
 
-    def _feed(self, packet: Packet) -> Iterator[FrameBatch]:
+    def _feed(self, packet: Packet) -> Iterator[Surface]:
         if packet.size == 0:
             return
         if packet.is_corrupt:
@@ -159,7 +176,7 @@ class NvdecDecoder:
             data.bsl_data, data.bsl = self._kept.buffer_ptr, self._kept.buffer_size
         return data
 
-    def _drain(self) -> Iterator[FrameBatch]:
+    def _drain(self) -> Iterator[Surface]:
         """Gives every picture that the session still holds; what never came out is reported."""
         yield from self._decoded(self._library.PacketData(), None)
         for time in self._times.values():
@@ -171,7 +188,7 @@ class NvdecDecoder:
         place = "unknown pts" if pts in (None, NO_PTS) else f"pts {pts}"
         self._journal.warn("decode-error", "damaged video: pictures that could not be decoded", place=place)
 
-    def _decoded(self, data: Any, pts: int | None) -> Iterator[FrameBatch]:
+    def _decoded(self, data: Any, pts: int | None) -> Iterator[Surface]:
         try:
             frames = self._session.Decode(data)
         except Exception as error:  # noqa: BLE001  its exceptions share no base
@@ -188,9 +205,9 @@ class NvdecDecoder:
             time = self._times.pop(given, (given - _TIME_OFFSET if given >= _TIME_OFFSET // 2 else NO_PTS, 0))
             if time is not None:
                 self._shown += 1
-                yield self._batch(frame, time)
+                yield self._surface(frame, time)
 
-    def _batch(self, frame: Any, time: tuple[int, int]) -> FrameBatch:
+    def _surface(self, frame: Any, time: tuple[int, int]) -> Surface:
         width, height = self._session.GetWidth(), self._session.GetHeight()
         source = self.format
         if (width, height) == (source.width + (source.width & 1), source.height):
@@ -202,14 +219,24 @@ class NvdecDecoder:
             raise DeviceError(
                 f"NVDEC gave a {surface} surface instead of {source.pixels.name}", hint="use `device: cpu`"
             )
-        planes = _planes(frame.GetPtrToPlane(0), source)
+        return Surface(frame.GetPtrToPlane(0), source, time[0], time[1])
+
+    def batch_of(self, surface: Surface) -> FrameBatch:
+        """A batch of one whose planes are views of the surface."""
         return FrameBatch(
-            source, (time[0],), self._time_base, planes=planes, durations=(time[1],), ready=self._lane.record()
+            surface.format,
+            (surface.pts,),
+            self._time_base,
+            planes=_planes(surface.address, surface.format),
+            durations=(surface.duration,),
+            ready=self._lane.record(),
         )
 
     def restart(self) -> None:
         """See `base.Decoder`. The end of the stream drained the session; it goes on with the next key frame."""
         self._times.clear()
+        if self._filter is not None:
+            self._filter.flush()
 
     def close(self) -> None:
         """See `base.Decoder`."""

@@ -20,6 +20,8 @@ from gpupipe.errors import DeviceError, PlanError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
+
     from gpupipe.codecs.base import EncoderSettings, Packet
     from gpupipe.device.base import Lane
     from gpupipe.format import FrameFormat
@@ -77,6 +79,7 @@ class NvjpegEncoder:
                 f"nvjpeg does not take {settings.input_format.pixels.name}", where="output.video.pixel_format"
             )
         self._encode_jpeg = encode_jpeg or _torchvision()
+        self._pinned: torch.Tensor | None = None
         self._scratch: av.container.OutputContainer | None = None
 
     def encode(self, batch: FrameBatch) -> list[Packet]:
@@ -88,13 +91,30 @@ class NvjpegEncoder:
         try:
             with self._lane.active():
                 rgb = torch.stack((r, g, b), dim=1)[: batch.valid]
-                coded = self._encode_jpeg(list(rgb), quality=self._quality)
-                data = [item.cpu().numpy().tobytes() for item in coded]
+                data = self._fetch(self._encode_jpeg(list(rgb), quality=self._quality))
         except RuntimeError as error:
             raise DeviceError(f"nvJPEG failed: {str(error).splitlines()[0]}", where=self._lane.device) from None
         return [self._packet(batch, row, picture) for row, picture in enumerate(data)]
 
-    def _packet(self, batch: FrameBatch, row: int, data: bytes) -> Packet:
+    def _fetch(self, coded: list[torch.Tensor]) -> list[memoryview]:
+        """The bytes of all pictures: gathered on the device, brought over in one copy to pinned memory."""
+        import torch  # noqa: PLC0415
+
+        whole = torch.cat(coded)
+        if whole.is_cuda:
+            if self._pinned is None or self._pinned.numel() < whole.numel():
+                self._pinned = torch.empty(whole.numel() * 3 // 2, dtype=torch.uint8, pin_memory=True)
+            here = self._pinned[: whole.numel()]
+            here.copy_(whole, non_blocking=True)
+            self._lane.synchronize()
+            whole = here
+        view, pictures, at = memoryview(whole.numpy()), [], 0
+        for picture in coded:
+            pictures.append(view[at : at + picture.numel()])
+            at += picture.numel()
+        return pictures
+
+    def _packet(self, batch: FrameBatch, row: int, data: memoryview) -> Packet:
         packet = av.Packet(data)
         packet.pts = packet.dts = batch.pts[row]
         packet.duration = batch.durations[row] if row < len(batch.durations) else 0

@@ -128,6 +128,8 @@ class Config(Strict):
     """Whether the source is cut at key frames into pieces that are rendered side by side."""
     sessions: Literal["auto"] | Annotated[int, Field(ge=1, le=64)] = "auto"
     """How many segments run side by side."""
+    graphs: Literal["auto", "off"] = "auto"
+    """Whether the GPU's work on a batch is captured as one CUDA Graph."""
     stages: tuple[StageEntry, ...] = ()
     output: Output = Output()
 

@@ -29,30 +29,30 @@ class CudaLane:
         try:
             torch.cuda.init()  # type: ignore[no-untyped-call]
             enter_context(torch.device(device).index or 0)
-            self._stream: Any = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
+            self.stream: Any = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
         except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
             reason = str(error).splitlines()[0]
             raise DeviceError(f"torch cannot use {device}: {reason}", hint="install a CUDA build of torch") from None
-        self.handle = int(self._stream.cuda_stream)
+        self.handle = int(self.stream.cuda_stream)
 
     def active(self) -> AbstractContextManager[object]:
         """See `base.Lane`."""
-        return torch.cuda.stream(self._stream)
+        return torch.cuda.stream(self.stream)
 
     def record(self) -> torch.cuda.Event:
         """See `base.Lane`."""
-        event: torch.cuda.Event = self._stream.record_event()
+        event: torch.cuda.Event = self.stream.record_event()
         return event
 
     def wait(self, event: object | None) -> None:
         """See `base.Lane`."""
         if isinstance(event, torch.cuda.Event):
-            self._stream.wait_event(event)
+            self.stream.wait_event(event)
 
     def synchronize(self) -> None:
         """See `base.Lane`. Raises DeviceError where the GPU failed."""
         try:
-            self._stream.synchronize()
+            self.stream.synchronize()
         except RuntimeError as error:
             raise DeviceError(f"{self.device} failed: {str(error).splitlines()[0]}") from None
 

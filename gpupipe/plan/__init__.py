@@ -18,7 +18,7 @@ from gpupipe.plan.chain import ChainBuilder, at, entries
 from gpupipe.plan.device import choose_decoder
 from gpupipe.plan.encoder import ANY_SIZE, DEVICE_ENCODERS, FIELD_ENCODERS, Choice, choose_encoder, encoder_format
 from gpupipe.plan.model import Notice, Plan, Step
-from gpupipe.plan.segments import choose_segments
+from gpupipe.plan.segments import batch_size, choose_segments, graphable
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -74,6 +74,8 @@ def make_plan(
         segments=segments,
         sessions=sessions,
         segments_reason=cutting,
+        batch=batch_size(picture),
+        graphs=config.graphs == "auto" and graphable(builder.steps),
         steps=tuple(builder.steps),
         retime=retime,
         encoder=_settings(config, info, choice, builder.tagged(), retime),

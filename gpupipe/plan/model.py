@@ -71,6 +71,10 @@ class Plan:
     sessions: int
     """Segments that are rendered side by side."""
     segments_reason: str
+    batch: int
+    """Pictures computed at once on the GPU."""
+    graphs: bool
+    """Whether the whole work on a batch is one CUDA Graph."""
     steps: tuple[Step, ...]
     retime: Fraction | None
     """Constant rate to retime to, where the config has an `fps` stage."""

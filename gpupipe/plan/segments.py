@@ -6,17 +6,23 @@ import os
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from gpupipe import stages
 from gpupipe.config import SegmentLength
 from gpupipe.errors import PlanError
 from gpupipe.media.segments import Segment, cut, timetable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpupipe.config import Config
+    from gpupipe.format import FrameFormat
     from gpupipe.media.source import SourceInfo
     from gpupipe.media.timeline import Window
+    from gpupipe.plan.model import Step
 
-AUTO_SECONDS = Fraction(1)
-"""Aim of `segments: auto`: short enough to keep every session busy to the end, long enough to make lead-in cheap."""
+BATCH_BYTES = 50 << 20
+SHORTEST, LONGEST = Fraction(1), Fraction(10)
+"""Seconds of a segment under `segments: auto`: several for each session, so that all are busy to the end."""
 
 
 def choose_segments(
@@ -45,9 +51,12 @@ def choose_segments(
         if wanted != "auto":
             raise PlanError(f"this run cannot be cut: {refusal}", where="segments", hint="use `segments: off`")
         return whole, 1, f"not cut: {refusal}"
-    seconds = Fraction(str(wanted.seconds)) if isinstance(wanted, SegmentLength) else AUTO_SECONDS
-    segments = cut(times, window, seconds, info.video.time_base)
     sessions = config.sessions if isinstance(config.sessions, int) else _sessions(on_device=on_device)
+    if isinstance(wanted, SegmentLength):
+        seconds = Fraction(str(wanted.seconds))
+    else:
+        seconds = min(LONGEST, max(SHORTEST, len(times.pts) / info.video.rate / (4 * sessions)))
+    segments = cut(times, window, seconds, info.video.time_base)
     sessions = min(sessions, len(segments))
     return segments, sessions, f"{len(segments)} at key frames, {sessions} side by side"
 
@@ -55,3 +64,13 @@ def choose_segments(
 def _sessions(*, on_device: bool) -> int:
     """On a GPU twice its seven decoders, so that each always has work; on the CPU what the cores carry."""
     return 14 if on_device else max(1, (os.cpu_count() or 1) // 2)
+
+
+def batch_size(picture: FrameFormat) -> int:
+    """Pictures that the GPU computes at once: 16 at 1080p, fewer of larger ones, one on the CPU."""
+    return 1 if picture.device == "cpu" else max(4, min(16, BATCH_BYTES // picture.frame_bytes))
+
+
+def graphable(steps: Sequence[Step]) -> bool:
+    """Whether every stage may be captured in a CUDA Graph."""
+    return all(stages.load(step.name).graphable for step in steps if step.kind == "stage")

@@ -17,7 +17,7 @@ from gpupipe.render.codecs import make_decoder, make_encoder
 from gpupipe.render.feed import Feed
 from gpupipe.render.pictures import Pictures, make_transform
 from gpupipe.render.progress import Meter, Progress, RenderResult, StopFlag, Tally
-from gpupipe.render.segmented import render_segments
+from gpupipe.render.segmented import in_lanes, render_segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ def _carry_out(
         target = stack.enter_context(OutputFile(plan.output, overwrite=overwrite, inputs=_inputs(plan)))
         muxer = Muxer(target.path, plan.container, plan.source, plan.tracks, _header(plan), journal, audio=plan.audio)
         stack.callback(muxer.abort)
-        run = _one_session if len(plan.segments) == 1 else render_segments
+        run = render_segments if in_lanes(plan) else _one_session
         tally = run(plan, muxer, stack, meter=meter, journal=journal, stop=stop)
         muxer.close()
         size = target.commit()

@@ -63,18 +63,20 @@ class Chain:
         return batch.with_(format=self._steps[-1].target)
 
     def _transformed(self, batch: FrameBatch) -> Planes:
-        planes, name = batch.planes, ""
         self._lane.wait(batch.ready)
+        with torch.inference_mode(), self._lane.active():
+            return self.transform(batch.planes, f"pts {batch.pts[0]}")
+
+    def transform(self, planes: Planes, place: str = "") -> Planes:
+        """All steps but upload and download on the planes of a batch; raises DeviceError where memory is short."""
+        name = ""
         try:
-            with torch.inference_mode(), self._lane.active():
-                for step, call in self._calls:
-                    name = step.name
-                    planes = call(planes)
+            for step, call in self._calls:
+                name = step.name
+                planes = call(planes)
         except torch.OutOfMemoryError as error:
             raise DeviceError(
-                f"out of memory: {error}",
-                where=f"stage {name}, pts {batch.pts[0]}",
-                hint="use a smaller picture or another device",
+                f"out of memory: {error}", where=f"stage {name} {place}", hint="use a smaller picture or another device"
             ) from None
         return planes
 

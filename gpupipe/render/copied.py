@@ -24,7 +24,8 @@ class CopiedStreams:
     def __init__(self, plan: Plan, demuxer: Demuxer, muxer: Muxer) -> None:
         self._plan, self._muxer = plan, muxer
         self._bases = {s.index: s.time_base for s in plan.source.streams}
-        demuxer.video_stream.discard = Discard.all
+        if len(plan.segments) > 1:  # else the clock may be repaired, for which all streams must be seen
+            demuxer.video_stream.discard = Discard.all
         self._packets = self._wanted(demuxer.packets())
         self._next = next(self._packets, None)
 

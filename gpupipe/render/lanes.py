@@ -76,29 +76,29 @@ class Channel(Generic[Item]):
     """A bounded queue between lanes of a crew; both ends wait, and wake when the crew is halted."""
 
     def __init__(self, crew: Crew, capacity: int) -> None:
-        self._crew, self._capacity = crew, capacity
+        self.crew, self._capacity = crew, capacity
         self._items: deque[Item] = deque()
         self._closed = False
 
     def put(self, item: Item) -> None:
         """Waits for room."""
-        with self._crew.changed:
-            self._crew.wait(lambda: len(self._items) < self._capacity)
+        with self.crew.changed:
+            self.crew.wait(lambda: len(self._items) < self._capacity)
             self._items.append(item)
-            self._crew.changed.notify_all()
+            self.crew.changed.notify_all()
 
     def get(self) -> Item | None:
         """The oldest item; None when the channel is closed and empty."""
-        with self._crew.changed:
-            self._crew.wait(lambda: bool(self._items) or self._closed)
+        with self.crew.changed:
+            self.crew.wait(lambda: bool(self._items) or self._closed)
             if not self._items:
                 return None
             item = self._items.popleft()
-            self._crew.changed.notify_all()
+            self.crew.changed.notify_all()
             return item
 
     def close(self) -> None:
         """No more items will come."""
-        with self._crew.changed:
+        with self.crew.changed:
             self._closed = True
-            self._crew.changed.notify_all()
+            self.crew.changed.notify_all()

@@ -18,7 +18,7 @@ from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.media.segments import timetable
 from gpupipe.plan import make_plan
-from gpupipe.render import render, segmented
+from gpupipe.render import render, runner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +145,7 @@ def test_a_lane_that_dies_ends_the_run(
     def boom(*_args: object, **_kw: object) -> None:
         raise BoomError
 
-    owner = segmented.make_decoder if broken == "decode" else segmented.make_encoder
+    owner = runner.make_decoder if broken == "decode" else runner.make_encoder
     made: list[object] = []
 
     def make(*args: object, **kw: object) -> object:
@@ -155,7 +155,7 @@ def test_a_lane_that_dies_ends_the_run(
             monkeypatch.setattr(thing, broken, boom, raising=False)
         return thing
 
-    monkeypatch.setattr(segmented, "make_decoder" if broken == "decode" else "make_encoder", make)
+    monkeypatch.setattr(runner, "make_decoder" if broken == "decode" else "make_encoder", make)
     config = {"output": FFV1, "segments": {"seconds": 1}, "sessions": 3}
     with pytest.raises(BoomError):
         run(open_gop, tmp_path / "x.mkv", config)

@@ -1,0 +1,99 @@
+"""Static batches on the GPU: surfaces are copied in, one graph replay computes, and the result waits for its reader.
+
+One asynchronous copy a picture and one replay a batch is all that Python does, which is what keeps up with every
+decoder engine of a large GPU at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpupipe.device.cuda import plane_dtype
+from gpupipe.errors import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpupipe.device.cuda import CudaLane
+    from gpupipe.format import FrameFormat
+
+    Planes = tuple[torch.Tensor, ...]
+
+
+class Slot:
+    """Memory for one batch and the captured chain over it.
+
+    Args:
+        source: format of the surfaces.
+        rows: pictures a batch.
+        chain: the whole work on a batch, a pure function of planes.
+        lane: where copies and replays run.
+        graphed: capture `chain` in a CUDA Graph; else it is called for each batch.
+        pool: memory pool shared by the slots of a lane, whose graphs never run at the same time.
+
+    Must be made before any decoder session opens: a capture beside a decoding thread is invalid.
+    """
+
+    def __init__(
+        self, source: FrameFormat, rows: int, chain: Callable[[Planes], Planes], lane: CudaLane, *,
+        graphed: bool, pool: Any,
+    ) -> None:  # fmt: skip
+        self.rows, self._chain, self._lane = rows, chain, lane
+        self._store, self.inputs = _store(source, rows)
+        self._picture_bytes = self._store[0].numel() * self._store.element_size()
+        self._address = self._store.data_ptr()
+        self._memcpy = ctypes.CDLL("libcuda.so.1").cuMemcpyDtoDAsync_v2
+        self._memcpy.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p)
+        self._stream = ctypes.c_void_p(lane.handle)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self.outputs: Planes = ()
+        with torch.inference_mode(), lane.active():
+            for _ in range(2):  # compiles kernels and fills caches, which a capture must not see
+                self.outputs = chain(self.inputs)
+            lane.synchronize()
+            if graphed:
+                self._capture(pool)
+
+    def _capture(self, pool: Any) -> None:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, stream=self._lane.stream, capture_error_mode="thread_local"):
+            self.outputs = self._chain(self.inputs)
+        self._graph = graph
+
+    def copy(self, row: int, address: int) -> None:
+        """Copies a packed surface into `row`, in order on the lane; the surface must not change until that is done."""
+        at = self._address + row * self._picture_bytes
+        status = self._memcpy(at, address, self._picture_bytes, self._stream)
+        if status:
+            raise DeviceError(f"copy of a decoded surface failed (CUDA error {status})", where=self._lane.device)
+
+    def fill(self, row: int, planes: Planes) -> None:
+        """Copies the planes of a batch of one into `row`, on the lane."""
+        with self._lane.active():
+            for ours, plane in zip(self.inputs, planes, strict=True):
+                ours[row].copy_(plane[0])
+
+    def run(self) -> torch.cuda.Event:
+        """Gives the chain over this batch to the lane; `outputs` are valid once the event has passed."""
+        if self._graph is not None:
+            with self._lane.active():
+                self._graph.replay()
+        else:
+            with torch.inference_mode(), self._lane.active():
+                self.outputs = self._chain(self.inputs)
+        return self._lane.record()
+
+
+def _store(source: FrameFormat, rows: int) -> tuple[torch.Tensor, Planes]:
+    """One tensor that holds packed surfaces, and the planes as views of it. Zeroed: a short batch has defined rows."""
+    width, height = source.width, source.height
+    dtype, device = plane_dtype(source), source.device
+    if source.pixels.layout == "planar":
+        whole = torch.zeros((rows, 3, height, width), dtype=dtype, device=device)
+        return whole, (whole[:, 0], whole[:, 1], whole[:, 2])
+    even, chroma_rows = width + (width & 1), (height + 1) // 2
+    whole = torch.zeros((rows, height + chroma_rows, even), dtype=dtype, device=device)
+    return whole, (whole[:, :height, :width], whole[:, height:].view(rows, chroma_rows, even // 2, 2))

@@ -1,0 +1,211 @@
+"""The GPU's lanes: decode and compute in one thread a session, encode in threads of their own."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from gpupipe.codecs.nvdec import NvdecDecoder, surface_format
+from gpupipe.device.cuda import CudaLane, PinnedRing
+from gpupipe.device.driver import enter_context
+from gpupipe.device.slots import Slot
+from gpupipe.frame import NO_PTS, FrameBatch
+from gpupipe.media.timeline import FrameClock, Window
+from gpupipe.render.board import Board, Part
+from gpupipe.render.chain import Chain, FirstSize
+from gpupipe.render.codecs import STAND_ALONE
+from gpupipe.render.reading import open_reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpupipe.codecs.base import Encoder, Packet
+    from gpupipe.codecs.nvdec import Surface
+    from gpupipe.journal import Journal
+    from gpupipe.plan import Plan
+    from gpupipe.render.lanes import Channel
+    from gpupipe.render.progress import StopFlag
+
+SLOTS = 3
+"""Batches a session has in flight: one filling, one computing, one at the encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A computed batch on its way to an encode lane; without one, the end of a segment."""
+
+    index: int
+    number: int
+    batch: FrameBatch | None = None
+    free: Callable[[], None] = lambda: None
+    """Gives the slot back in which the batch lies."""
+
+
+class DeviceRunner:
+    """Feeds one NVDEC session, fills slots with its surfaces and replays the chain over them; see `SegmentWorker`."""
+
+    def __init__(self, plan: Plan, board: Board, jobs: Channel[Job], *, journal: Journal, stop: StopFlag) -> None:
+        self._plan, self._journal, self._board, self._jobs, self._stop = plan, journal, board, jobs, stop
+        self._crew = jobs.crew
+        video = plan.source.video
+        self._lane = CudaLane(plan.device)
+        self._format = surface_format(video, plan.device)
+        device_steps = [step for step in plan.steps if step.kind != "download"]
+        chain = Chain(device_steps, self._lane)
+        pool = torch.cuda.graph_pool_handle()
+        self._slots = deque(
+            Slot(self._format, plan.batch, chain.transform, self._lane,
+                 graphed=plan.graphs and bool(device_steps), pool=pool)
+            for _ in range(SLOTS)
+        )  # fmt: skip
+        self._target = device_steps[-1].target if device_steps else self._format
+        self._same = FirstSize(self._format, plan.size_change, journal, self._lane)
+        self._time_base = plan.encoder.time_base
+
+    def open(self) -> None:
+        """See `SegmentWorker`."""
+        video = self._plan.source.video
+        self._reading = open_reading(self._plan, self._journal, self._stop)
+        stream = self._reading.video_stream
+        self._decoder = NvdecDecoder(stream, self._format, video.time_base, self._journal, self._lane)
+
+    def render(self, index: int) -> None:
+        """See `SegmentWorker`."""
+        enter_context(torch.device(self._plan.device).index or 0)
+        segment, video = self._board.segments[index], self._plan.source.video
+        clock = FrameClock(video.time_base, video.rate, self._journal, start=video.start or 0)
+        packets = self._reading.read(segment)
+        filling = _Filling(self, index, clock, Window(segment.start, segment.end))
+        for packet in packets:
+            for surface in self._decoder.surfaces(packet):
+                packets.past_end = filling.add(surface)
+        if not packets.past_end:
+            for surface in self._decoder.surfaces(None):
+                filling.add(surface)
+        self._decoder.restart()
+        self._reading.check(filling.decoded, filling.shown)
+        self._jobs.put(Job(index, filling.finish()))
+
+    def take_slot(self) -> Slot:
+        """A slot that no encoder reads any more; waits for one."""
+        with self._crew.changed:
+            self._crew.wait(lambda: bool(self._slots))
+            return self._slots.popleft()
+
+    def _give_back(self, slot: Slot) -> None:
+        with self._crew.changed:
+            self._slots.append(slot)
+            self._crew.changed.notify_all()
+
+    def fill(self, slot: Slot, row: int, surface: Surface) -> None:
+        """Copies a surface into a slot; one of another size is scaled first."""
+        if surface.format is self._format:
+            slot.copy(row, surface.address)
+        else:
+            slot.fill(row, self._same(self._decoder.batch_of(surface)).planes)
+
+    def submit(self, index: int, number: int, slot: Slot, times: list[tuple[int, int]]) -> None:
+        """Computes a filled slot and hands it to the encode lanes."""
+        ready = slot.run()
+        batch = FrameBatch(
+            self._target,
+            tuple(pts for pts, _ in times),
+            self._time_base,
+            planes=slot.outputs,
+            durations=tuple(duration for _, duration in times),
+            ready=ready,
+        )
+        self._jobs.put(Job(index, number, batch, partial(self._give_back, slot)))
+
+    def close(self) -> None:
+        """See `SegmentWorker`."""
+        if hasattr(self, "_decoder"):
+            self._lane.synchronize()
+            self._decoder.close()
+            self._reading.close()
+
+
+class _Filling:
+    """The slot that is being filled with pictures of one segment."""
+
+    def __init__(self, runner: DeviceRunner, index: int, clock: FrameClock, window: Window) -> None:
+        self._runner, self._index, self._clock, self._window = runner, index, clock, window
+        self._slot: Slot | None = None
+        self._times: list[tuple[int, int]] = []
+        self._parts = 0
+        self.decoded = self.shown = 0
+
+    def add(self, surface: Surface) -> bool:
+        """Takes a decoded picture, in display order; says whether it lies behind the window."""
+        pts = self._clock.stamp(None if surface.pts == NO_PTS else surface.pts, surface.duration)
+        self.decoded += 1
+        if not self._window.holds(pts):
+            return self._window.past(pts)
+        self.shown += 1
+        slot = self._slot
+        if slot is None:
+            slot = self._slot = self._runner.take_slot()
+        self._runner.fill(slot, len(self._times), surface)
+        self._times.append((pts, surface.duration))
+        if len(self._times) == slot.rows:
+            self._submit(slot)
+        return False
+
+    def _submit(self, slot: Slot) -> None:
+        self._runner.submit(self._index, self._parts, slot, self._times)
+        self._slot, self._times = None, []
+        self._parts += 1
+
+    def finish(self) -> int:
+        """Submits what is left; returns the number of parts."""
+        if self._slot is not None:
+            self._submit(self._slot)
+        return self._parts
+
+
+class EncodeLane:
+    """Takes computed batches, encodes them and gives their slots back.
+
+    Args:
+        plan: what is run.
+        board: gets the parts.
+        jobs: of all runners for an encoder to which every picture stands alone, else of one runner.
+        make: opens an encoder on a lane; a segment gets one of its own where pictures do not stand alone.
+    """
+
+    def __init__(self, plan: Plan, board: Board, jobs: Channel[Job], make: Callable[[CudaLane], Encoder]) -> None:
+        self._board, self._jobs, self._make = board, jobs, make
+        self._stands_alone = plan.encoder.encoder in STAND_ALONE
+        self._lane = CudaLane(plan.device)
+        downloads = [step for step in plan.steps if step.kind == "download"]
+        self._ring = PinnedRing(downloads[0].source, self._lane, rows=plan.batch) if downloads else None
+        self._encoder: Encoder | None = None
+
+    def work(self) -> None:
+        """What the lane does until no more jobs come."""
+        enter_context(torch.device(self._lane.device).index or 0)
+        while (job := self._jobs.get()) is not None:
+            encoder = self._encoder or self._make(self._lane)
+            self._encoder = encoder
+            if job.batch is not None:
+                packets = self._encode(encoder, job, job.batch)
+                self._board.deliver(job.index, job.number, Part(packets, job.batch.valid, encoder))
+                continue
+            self._board.deliver(job.index, job.number, Part(encoder.finish(), 0, encoder))
+            self._board.complete(job.index, job.number + 1)
+            if not self._stands_alone:
+                self._encoder = None
+
+    def _encode(self, encoder: Encoder, job: Job, batch: FrameBatch) -> list[Packet]:
+        if self._ring is None:
+            packets = encoder.encode(batch)
+            job.free()
+            return packets
+        batch = self._ring.download(batch)
+        batch.ready.synchronize()  # type: ignore[attr-defined]  # an event: the ring gives no batch without
+        job.free()
+        return encoder.encode(batch)

@@ -1,0 +1,76 @@
+"""Runners: each renders one segment after another with one open file, one decoder and one set of prepared stages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from gpupipe.device import open_lane
+from gpupipe.media.timeline import Window
+from gpupipe.render.board import Board, Part
+from gpupipe.render.codecs import make_decoder, make_encoder
+from gpupipe.render.pictures import Pictures, make_transform
+from gpupipe.render.reading import Pieces
+
+if TYPE_CHECKING:
+    from gpupipe.codecs.base import Packet
+    from gpupipe.journal import Journal
+    from gpupipe.plan import Plan
+
+
+class SegmentWorker(Protocol):
+    """What a lane that decodes must offer."""
+
+    def open(self) -> None:
+        """Opens file and decoder; every worker of a run is made before any is opened."""
+        ...
+
+    def render(self, index: int) -> None:
+        """Renders a segment and puts its parts on the board."""
+        ...
+
+    def close(self) -> None:
+        """Frees what is held; safe to call twice."""
+        ...
+
+
+class Runner:
+    """Decodes, transforms and encodes in one lane; each segment gets an encoder of its own, and so is one part."""
+
+    def __init__(self, plan: Plan, journal: Journal, board: Board) -> None:
+        self._plan, self._journal, self._board = plan, journal, board
+        self._lane = open_lane(plan.device)
+        self._transform = make_transform(plan, self._lane, journal)
+
+    def open(self) -> None:
+        """See `SegmentWorker`."""
+        self._reading = Pieces(self._plan)
+        self._decoder = make_decoder(self._plan, self._reading.video_stream, self._lane, self._journal)
+
+    def render(self, index: int) -> None:
+        """See `SegmentWorker`."""
+        segment = self._board.segments[index]
+        encoder = make_encoder(self._plan.encoder, self._lane)
+        pictures = Pictures(
+            self._plan,
+            self._reading.read(segment),
+            self._decoder,
+            window=Window(segment.start, segment.end),
+            transform=self._transform,
+            lane=self._lane,
+            journal=self._journal,
+        )
+        packets: list[Packet] = []
+        frames = 0
+        for batch in pictures:
+            packets += encoder.encode(batch)
+            frames += batch.valid
+        packets += encoder.finish()
+        self._decoder.restart()
+        self._board.deliver(index, 0, Part(packets, frames, encoder))
+        self._board.complete(index, 1)
+
+    def close(self) -> None:
+        """See `SegmentWorker`."""
+        if hasattr(self, "_decoder"):
+            self._decoder.close()
+            self._reading.close()
