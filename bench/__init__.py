@@ -1,0 +1,1 @@
+"""Measurements; every figure in README comes from a JSON in bench/results/."""

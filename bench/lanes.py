@@ -2,7 +2,7 @@
 
     python bench/lanes.py [--json FILE] [--frames 6000] [--codecs h264 hevc]
 
-Decode alone is the same runners with no stage and nothing encoded, so every row stands beside its limit of this very run.
+Decode alone is the same runners with no stage and nothing encoded, so every row stands beside its limit of this run.
 Medians of three after a warm-up; frames are counted in every row.
 """
 
@@ -19,6 +19,7 @@ import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ class Discard:
 
     def encode(self, batch: FrameBatch) -> list[Any]:
         """Waits until the batch is computed."""
-        batch.ready.synchronize()  # type: ignore[union-attr]
+        batch.ready.synchronize()  # type: ignore[union-attr,attr-defined]
         return []
 
     def finish(self) -> list[Any]:
@@ -60,14 +61,17 @@ def longer(clip: Path, times: int, out: Path) -> None:
     with av.open(str(clip)) as source, av.open(str(out), "w") as target:
         stream = source.streams.video[0]
         copy = target.add_stream_from_template(stream, opaque=True)
-        packets = [p for p in source.demux(stream) if p.size]
-        length = max(p.pts for p in packets) + packets[0].duration
-        data = [(bytes(p), p.pts, p.dts, p.duration, p.is_keyframe) for p in packets]
+        data = [
+            (bytes(p), p.pts or 0, p.dts or 0, p.duration or 0, p.is_keyframe) for p in source.demux(stream) if p.size
+        ]
+        length = max(pts for _, pts, *_ in data) + data[0][3]
         for n in range(times):
             for payload, pts, dts, duration, key in data:
                 packet = av.Packet(payload)
                 packet.pts, packet.dts, packet.duration = pts + n * length, dts + n * length, duration
-                packet.time_base, packet.is_keyframe, packet.stream = stream.time_base, key, copy
+                packet.is_keyframe, packet.stream = key, copy
+                assert stream.time_base
+                packet.time_base = stream.time_base
                 target.mux(packet)
 
 
@@ -89,6 +93,7 @@ def discard(plan: Plan) -> float:
 def whole(plan: Plan) -> float:
     """Frames a second of a complete run to a file."""
     result = render(plan, overwrite=True, journal=Journal(), stop=threading.Event())
+    print(f"{'':7}{result.bytes / result.frames / 1000:.0f} kB a frame", flush=True)
     return result.frames / result.seconds
 
 
@@ -102,10 +107,9 @@ def rows(clip: Path, folder: Path) -> dict[str, dict[str, object]]:
         bare = make_plan(parse_config(config), info, folder / "a.mov", device="cuda")
         chain = make_plan(parse_config({**config, "stages": CHAIN}), info, folder / "b.mov", device="cuda")
         cases = {
-            f"decode only, {sessions}": lambda p=bare: discard(replace(p, steps=())),
-            f"warp + overlay, output dropped, {sessions}": lambda p=chain: discard(p),
-            f"warp + overlay, nvJPEG to MOV, {sessions}": lambda p=chain: whole(p),
-            f"nvJPEG to MOV, {sessions}": lambda p=bare: whole(p),
+            f"decode only, {sessions}": partial(discard, replace(bare, steps=())),
+            f"warp + overlay, output dropped, {sessions}": partial(discard, chain),
+            f"warp + overlay, nvJPEG to MOV, {sessions}": partial(whole, chain),
         }
         for name, run in cases.items():
             run()
@@ -127,7 +131,7 @@ def main() -> None:
     parser.add_argument("--codecs", nargs="+", default=["h264", "hevc"])
     args = parser.parse_args()
     results = {}
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
         folder = Path(name)
         for codec in args.codecs:
             base, clip = folder / f"{codec}-base.mp4", folder / f"{codec}.mp4"

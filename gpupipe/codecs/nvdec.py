@@ -96,6 +96,7 @@ class NvdecDecoder:
         self._broken = False
         """Whether the session failed, and packets are skipped until the next key frame."""
         self._shown = 0
+        self._checked = False
         self._session: Any = self._open()
 
     def _open(self) -> Any:
@@ -115,7 +116,7 @@ class NvdecDecoder:
 
     def _reopen(self) -> None:
         self.close()  # its surfaces are freed before the new session asks for memory
-        self._session = self._open()
+        self._session, self._checked = self._open(), False
 
     def decode(self, packet: Packet | None) -> Iterator[FrameBatch]:
         """See `base.Decoder`."""
@@ -214,11 +215,13 @@ class NvdecDecoder:
             width = source.width  # 4:2:0 surfaces have even widths
         if (width, height) != (source.width, source.height):
             source = source.with_(width=width, height=height)
-        surface = str(frame.format).rpartition(".")[2]
-        if source.pixels.name not in _FORMATS.get(surface, "").split():
-            raise DeviceError(
-                f"NVDEC gave a {surface} surface instead of {source.pixels.name}", hint="use `device: cpu`"
-            )
+        if not self._checked:  # a session's surfaces are all alike
+            surface = str(frame.format).rpartition(".")[2]
+            if source.pixels.name not in _FORMATS.get(surface, "").split():
+                raise DeviceError(
+                    f"NVDEC gave a {surface} surface instead of {source.pixels.name}", hint="use `device: cpu`"
+                )
+            self._checked = True
         return Surface(frame.GetPtrToPlane(0), source, time[0], time[1])
 
     def batch_of(self, surface: Surface) -> FrameBatch:

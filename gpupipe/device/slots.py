@@ -45,7 +45,8 @@ class Slot:
         self._store, self.inputs = _store(source, rows)
         self._picture_bytes = self._store[0].numel() * self._store.element_size()
         self._address = self._store.data_ptr()
-        self._memcpy = ctypes.CDLL("libcuda.so.1").cuMemcpyDtoDAsync_v2
+        # PyDLL keeps the interpreter's lock: the call takes a microsecond, getting the lock back would take a thousand.
+        self._memcpy = ctypes.PyDLL("libcuda.so.1").cuMemcpyDtoDAsync_v2
         self._memcpy.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p)
         self._stream = ctypes.c_void_p(lane.handle)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -59,9 +60,13 @@ class Slot:
 
     def _capture(self, pool: Any) -> None:
         graph = torch.cuda.CUDAGraph()
+        # The slots of a lane share a pool, so one's temporary memory may be another's result: results are copied to
+        # memory of their own, inside the graph.
+        kept = tuple(torch.empty_like(plane, memory_format=torch.contiguous_format) for plane in self.outputs)
         with torch.cuda.graph(graph, pool=pool, stream=self._lane.stream, capture_error_mode="thread_local"):
-            self.outputs = self._chain(self.inputs)
-        self._graph = graph
+            for ours, plane in zip(kept, self._chain(self.inputs), strict=True):
+                ours.copy_(plane)
+        self._graph, self.outputs = graph, kept
 
     def copy(self, row: int, address: int) -> None:
         """Copies a packed surface into `row`, in order on the lane; the surface must not change until that is done."""

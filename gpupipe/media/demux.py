@@ -150,6 +150,10 @@ class Demuxer:
                     failures = 0
                     self._note(packet)
                     yield packet
+            except IndexError:  # PyAV's, at the very end: it has no object for a stream that began in mid-file
+                message = "streams that began in the middle of the file are missing in the output"
+                self._journal.warn("late-stream", message)
+                return
             except (av.FFmpegError, OSError) as error:
                 failures += 1
                 self._failed(error)

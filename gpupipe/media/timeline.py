@@ -40,8 +40,8 @@ class FrameClock:
         self._nominal = 1 / (rate * time_base)
         self._journal = journal
         self._last: int | None = None
-        self._next = Fraction(start)
-        """Where the next picture belongs if it does not say."""
+        self._base, self._length = Fraction(start), 0
+        """Where the last picture was meant to be, and how long it said it lasts: the next belongs behind it."""
         self._count = 0
 
     def stamp(self, pts: int | None, duration: int = 0) -> int:
@@ -51,7 +51,15 @@ class FrameClock:
             pts: as decoded, in ticks; None or NO_PTS where missing.
             duration: the picture's own display time in ticks; 0 where unknown.
         """
-        exact = Fraction(pts) if pts is not None and pts != NO_PTS else self._next
+        if pts is not None and pts != NO_PTS and (self._last is None or pts > self._last):
+            self._last = self._base = pts  # the common case, thousands of times a second: no fractions
+            self._length = duration
+            self._count += 1
+            return pts
+        return self._repaired(pts, duration)
+
+    def _repaired(self, pts: int | None, duration: int) -> int:
+        exact = Fraction(pts) if pts is not None and pts != NO_PTS else self._next()
         place = f"frame {self._count}"
         if pts is None or pts == NO_PTS:
             message = "pictures without a timestamp were timed by the frame rate"
@@ -63,9 +71,13 @@ class FrameClock:
                 self._journal.warn("pts-repaired", message, place=f"{place}, pts {pts}")
             ticks = self._last + 1
             exact = Fraction(ticks)
-        self._last, self._next = ticks, exact + self._step(duration)
+        self._last, self._base, self._length = ticks, exact, duration
         self._count += 1
         return ticks
+
+    def _next(self) -> Fraction:
+        """Where the next picture belongs if it does not say."""
+        return self._base + self._step(self._length) if self._count else Fraction(self._base)
 
     def duration(self, pts: int, following: int | None, stated: int = 0) -> int:
         """Display time of a picture, at least one tick: up to the `following` pts; for the last its own or nominal."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpupipe.plan.model import Step
 
 BATCH_BYTES = 50 << 20
+MOST_SESSIONS, WORTH_A_SESSION = 14, 300
 SHORTEST, LONGEST = Fraction(1), Fraction(10)
 """Seconds of a segment under `segments: auto`: several for each session, so that all are busy to the end."""
 
@@ -51,7 +52,7 @@ def choose_segments(
         if wanted != "auto":
             raise PlanError(f"this run cannot be cut: {refusal}", where="segments", hint="use `segments: off`")
         return whole, 1, f"not cut: {refusal}"
-    sessions = config.sessions if isinstance(config.sessions, int) else _sessions(on_device=on_device)
+    sessions = config.sessions if isinstance(config.sessions, int) else _sessions(len(times.pts), on_device=on_device)
     if isinstance(wanted, SegmentLength):
         seconds = Fraction(str(wanted.seconds))
     else:
@@ -61,9 +62,12 @@ def choose_segments(
     return segments, sessions, f"{len(segments)} at key frames, {sessions} side by side"
 
 
-def _sessions(*, on_device: bool) -> int:
-    """On a GPU twice its seven decoders, so that each always has work; on the CPU what the cores carry."""
-    return 14 if on_device else max(1, (os.cpu_count() or 1) // 2)
+def _sessions(frames: int, *, on_device: bool) -> int:
+    """On a GPU up to twice its seven decoders, so that each always has work; on the CPU what the cores carry.
+
+    Opening a session and capturing its graphs costs as much as decoding some hundred frames.
+    """
+    return max(1, min(MOST_SESSIONS, frames // WORTH_A_SESSION)) if on_device else max(1, (os.cpu_count() or 1) // 2)
 
 
 def batch_size(picture: FrameFormat) -> int:

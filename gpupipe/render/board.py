@@ -47,12 +47,15 @@ class Board:
         self._crew, self.segments, self._ahead = crew, segments, ahead
         self._taken = self._written = 0
         self._pending: dict[int, _Pending] = {}
+        self._tickets = crew.meeting()
+        """Where runners wait for the writer."""
+        self._results = crew.meeting()
+        """Where the writer waits for parts."""
 
     def take(self) -> int | None:
         """Index of the next segment to render; None when all are taken. Waits while too far ahead."""
-        with self._crew.changed:
-            if self._taken < len(self.segments):
-                self._crew.wait(lambda: self._taken >= len(self.segments) or self._taken < self._written + self._ahead)
+        with self._tickets:
+            self._tickets.until(lambda: self._taken >= len(self.segments) or self._taken < self._written + self._ahead)
             if self._taken >= len(self.segments):
                 return None
             self._taken += 1
@@ -60,15 +63,15 @@ class Board:
 
     def deliver(self, index: int, number: int, part: Part) -> None:
         """The `number`-th part of a segment is encoded."""
-        with self._crew.changed:
+        with self._results:
             self._pending.setdefault(index, _Pending()).parts[number] = part
-            self._crew.changed.notify_all()
+            self._results.notify_all()
 
     def complete(self, index: int, total: int) -> None:
         """A segment has `total` parts, some of which may still be encoding."""
-        with self._crew.changed:
+        with self._results:
             self._pending.setdefault(index, _Pending()).total = total
-            self._crew.changed.notify_all()
+            self._results.notify_all()
 
     def in_order(self, stop: StopFlag) -> Iterator[tuple[int, Part]]:
         """(segment index, part) in the order of the source. Raises the first error of any lane."""
@@ -77,10 +80,9 @@ class Board:
             while (part := self._next(index, number, stop)) is not None:
                 yield index, part
                 number += 1
-            with self._crew.changed:
-                self._pending.pop(index, None)
+            with self._tickets:
                 self._written += 1
-                self._crew.changed.notify_all()
+                self._tickets.notify_all()
 
     def _next(self, index: int, number: int, stop: StopFlag) -> Part | None:
         def known() -> bool:
@@ -89,8 +91,11 @@ class Board:
 
         while True:
             check_stop(stop)
-            with self._crew.changed:
-                self._crew.changed.wait_for(lambda: self._crew.halted or known(), POLL)
+            with self._results:
+                self._results.wait_for(lambda: self._crew.halted or known(), POLL)
                 self._crew.check()
                 if known():
-                    return self._pending[index].parts.pop(number, None)
+                    part = self._pending[index].parts.pop(number, None)
+                    if part is None:
+                        del self._pending[index]
+                    return part

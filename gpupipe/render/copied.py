@@ -46,6 +46,8 @@ class CopiedStreams:
 
     def up_to(self, video: Packet) -> None:
         """Writes what is due before a packet of the video, whose dts is in the encoder's time base."""
+        if self._next is None:
+            return
         due = None if video.dts is None else video.dts * self._plan.encoder.time_base
         while self._next is not None:
             at = self._time(self._next)

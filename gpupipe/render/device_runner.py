@@ -50,7 +50,8 @@ class DeviceRunner:
 
     def __init__(self, plan: Plan, board: Board, jobs: Channel[Job], *, journal: Journal, stop: StopFlag) -> None:
         self._plan, self._journal, self._board, self._jobs, self._stop = plan, journal, board, jobs, stop
-        self._crew = jobs.crew
+        self._free = jobs.crew.meeting()
+        """Where the runner waits for a slot."""
         video = plan.source.video
         self._lane = CudaLane(plan.device)
         self._format = surface_format(video, plan.device)
@@ -92,14 +93,14 @@ class DeviceRunner:
 
     def take_slot(self) -> Slot:
         """A slot that no encoder reads any more; waits for one."""
-        with self._crew.changed:
-            self._crew.wait(lambda: bool(self._slots))
+        with self._free:
+            self._free.until(lambda: bool(self._slots))
             return self._slots.popleft()
 
     def _give_back(self, slot: Slot) -> None:
-        with self._crew.changed:
+        with self._free:
             self._slots.append(slot)
-            self._crew.changed.notify_all()
+            self._free.notify_all()
 
     def fill(self, slot: Slot, row: int, surface: Surface) -> None:
         """Copies a surface into a slot; one of another size is scaled first."""

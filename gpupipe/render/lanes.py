@@ -20,12 +20,19 @@ class Crew:
     """Lanes (threads) of one run. Use as a context manager: leaving it halts and joins every lane."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
-        """Guards everything that lanes share; notified on every change."""
         self.halted = False
         self.error: BaseException | None = None
         """The first one."""
+        self._lock = threading.Lock()
+        self._meetings: list[Meeting] = []
         self._threads: list[threading.Thread] = []
+
+    def meeting(self) -> Meeting:
+        """A new place where lanes wait for each other."""
+        meeting = Meeting(self)
+        with self._lock:
+            self._meetings.append(meeting)
+        return meeting
 
     def start(self, name: str, work: Callable[[], None]) -> None:
         """Runs `work` in a lane of its own."""
@@ -44,19 +51,14 @@ class Crew:
 
     def halt(self, error: BaseException | None = None) -> None:
         """Ends all lanes at their next wait."""
-        with self.changed:
+        with self._lock:
             if self.error is None:
                 self.error = error
             self.halted = True
-            self.changed.notify_all()
-
-    def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Waits until `ready`; called with `changed` held. Raises HaltedError where the run is over."""
-        if not self.changed.wait_for(lambda: self.halted or ready(), timeout):
-            return False
-        if self.halted:
-            raise HaltedError
-        return True
+            meetings = list(self._meetings)
+        for meeting in meetings:
+            with meeting:
+                meeting.notify_all()
 
     def check(self) -> None:
         """Raises the first error of any lane."""
@@ -72,33 +74,51 @@ class Crew:
             thread.join()
 
 
+class Meeting(threading.Condition):
+    """A condition whose waiters wake when the crew is halted. Few lanes share one, so few are woken for nothing."""
+
+    def __init__(self, crew: Crew) -> None:
+        super().__init__(threading.Lock())
+        self._crew = crew
+
+    def until(self, ready: Callable[[], bool]) -> None:
+        """Waits, with the lock held, until `ready`. Raises HaltedError where the run is over."""
+        while not ready():
+            if self._crew.halted:
+                raise HaltedError
+            self.wait()
+        if self._crew.halted:
+            raise HaltedError
+
+
 class Channel(Generic[Item]):
     """A bounded queue between lanes of a crew; both ends wait, and wake when the crew is halted."""
 
     def __init__(self, crew: Crew, capacity: int) -> None:
         self.crew, self._capacity = crew, capacity
+        self._meeting = crew.meeting()
         self._items: deque[Item] = deque()
         self._closed = False
 
     def put(self, item: Item) -> None:
         """Waits for room."""
-        with self.crew.changed:
-            self.crew.wait(lambda: len(self._items) < self._capacity)
+        with self._meeting:
+            self._meeting.until(lambda: len(self._items) < self._capacity)
             self._items.append(item)
-            self.crew.changed.notify_all()
+            self._meeting.notify_all()
 
     def get(self) -> Item | None:
         """The oldest item; None when the channel is closed and empty."""
-        with self.crew.changed:
-            self.crew.wait(lambda: bool(self._items) or self._closed)
+        with self._meeting:
+            self._meeting.until(lambda: bool(self._items) or self._closed)
             if not self._items:
                 return None
             item = self._items.popleft()
-            self.crew.changed.notify_all()
+            self._meeting.notify_all()
             return item
 
     def close(self) -> None:
         """No more items will come."""
-        with self.crew.changed:
+        with self._meeting:
             self._closed = True
-            self.crew.changed.notify_all()
+            self._meeting.notify_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -95,11 +96,12 @@ def _device_workers(
     channels = [one if shared else Channel[Job](crew, 2) for _ in range(plan.sessions)]
     workers: list[SegmentWorker] = [DeviceRunner(plan, board, jobs, journal=journal, stop=stop) for jobs in channels]
     encoders = [one] * ENCODE_LANES if shared else channels
+    counting = threading.Lock()
     running = {id(channel): channels.count(channel) for channel in channels}
 
     def decode(worker: SegmentWorker, jobs: Channel[Job]) -> None:
         _work(board, worker)
-        with crew.changed:
+        with counting:
             running[id(jobs)] -= 1
             last = running[id(jobs)] == 0
         if last:
