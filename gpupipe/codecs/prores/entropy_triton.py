@@ -1,0 +1,236 @@
+"""Costs and codewords by Triton, a program a plane of a slice; the torch reference is `entropy`.
+
+Every coefficient is looked at where it lies. What a codeword depends on, the two values before it that are not zero,
+comes from one scan; prefix sums place the codewords, and atomic ORs put them into words, as neighbours share those.
+Import this only where triton is installed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+import triton.language as tl
+
+from gpupipe.codecs.prores import tables
+from gpupipe.codecs.prores.entropy import ROUNDING, packed
+from gpupipe.codecs.prores.rate import Cost
+from gpupipe.codecs.prores.transform_triton import Transform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpupipe.codecs.prores.layout import Layout, Run
+    from gpupipe.codecs.prores.profile import Profile
+    from gpupipe.format import PixelFormat
+
+_ROUNDING = tl.constexpr(ROUNDING)
+_FIRST_RUN, _FIRST_LEVEL = tl.constexpr(tables.FIRST_RUN), tl.constexpr(tables.FIRST_LEVEL)
+_BOOKS = [*packed(tables.DC), *packed([tables.FIRST_DC]), *packed(tables.RUN), *packed(tables.LEVEL)]
+_RUN_BOOKS = tl.constexpr(len(tables.DC) + 1)
+_LEVEL_BOOKS = tl.constexpr(len(tables.DC) + 1 + len(tables.RUN))
+_FIRST_DC_BOOK = tl.constexpr(len(tables.DC))
+_PLAIN = ("rows", "columns", "first_macroblock", "first_slice", "row_slices", "component", "base")
+
+
+@triton.jit
+def _levels(coefficient, weight, scale, dc):
+    """Magnitude, step and level as `entropy.quantise` has them.
+
+    The quotient is exact: half a unit above a whole numerator, float32 errs by less than what is missing to the next.
+    """
+    step = 2 * weight * scale
+    added = tl.where(dc, step >> 1, (step * _ROUNDING) >> 8)
+    magnitude = tl.abs(coefficient)
+    level = ((magnitude + added).to(tl.float32) + 0.5) * (1.0 / step.to(tl.float32))
+    return magnitude, step, level.to(tl.int32)
+
+
+@triton.jit
+def _codeword(value, book):
+    """`entropy.codeword`."""
+    rice, exp, switch = book & 15, (book >> 4) & 15, book >> 8
+    beyond = value - (switch << rice)
+    golomb = tl.maximum(beyond + (1 << exp), 1)
+    top = (golomb.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
+    short = (value >> rice) + 1 + rice
+    code = tl.where(beyond < 0, (1 << rice) | (value & ((1 << rice) - 1)), golomb)
+    return code, tl.where(beyond < 0, short, 2 * top + 1 - exp + switch)
+
+
+@triton.jit
+def _last_three(a1, a2, a3, b1, b2, b3):
+    """The last three of two lists one behind the other, latest first; 0 is none."""
+    second = tl.where(b2 > 0, b2, tl.where(b1 > 0, a1, a2))
+    third = tl.where(b3 > 0, b3, tl.where(b2 > 0, a1, tl.where(b1 > 0, a2, a3)))
+    return tl.where(b1 > 0, b1, a1), second, third
+
+
+@triton.jit
+def _signed_dc(coefficients_ptr, block, inside, weight, scale):
+    """DC levels; 0 outside."""
+    coefficient = tl.load(coefficients_ptr + block, mask=inside, other=0).to(tl.int32)
+    _, _, level = _levels(coefficient, weight, scale, True)  # noqa: FBT003
+    return tl.where(coefficient < 0, -level, level)
+
+
+@triton.jit
+def _dc_codes(coefficients_ptr, weights_ptr, books_ptr, scale, BLOCKS: tl.constexpr):
+    """Codes and lengths of the DC differences of a plane of a slice."""
+    block = tl.arange(0, BLOCKS)
+    weight = tl.load(weights_ptr + block * 0)
+    value = _signed_dc(coefficients_ptr, block, block >= 0, weight, scale)
+    one_before = _signed_dc(coefficients_ptr, block - 1, block >= 1, weight, scale)
+    two_before = _signed_dc(coefficients_ptr, block - 2, block >= 2, weight, scale)
+    delta = value - one_before
+    before = tl.where(block == 1, 3, one_before - two_before)
+    turned = tl.where((block > 0) & (before < 0), -delta, delta)
+    book = tl.where(block == 0, _FIRST_DC_BOOK, tl.minimum(tl.abs(before), 3))
+    return _codeword((turned << 1) ^ (turned >> 31), tl.load(books_ptr + book))
+
+
+@triton.jit
+def _ac_symbols(coefficient, level, offset, books_ptr, BLOCKS: tl.constexpr):
+    """Which coefficients have a symbol, and code and length of its run and of its level with the sign."""
+    coded = (level > 0) & (offset >= BLOCKS)
+    key = tl.where(coded, (offset << 4) | tl.minimum(level, 9), 0)
+    none = key * 0
+    _, before, two_before = tl.associative_scan((key, none, none), 0, _last_three)
+    place = tl.where(before > 0, before >> 4, BLOCKS - 1)
+    place_before = tl.where(two_before > 0, two_before >> 4, BLOCKS - 1)
+    run = tl.maximum(offset - place - 1, 0)
+    run_before = tl.where(before > 0, tl.minimum(place - place_before - 1, 15), _FIRST_RUN)
+    level_before = tl.where(before > 0, before & 15, _FIRST_LEVEL)
+    run_code, run_length = _codeword(run, tl.load(books_ptr + _RUN_BOOKS + tl.maximum(run_before, 0)))
+    code, length = _codeword(tl.maximum(level - 1, 0), tl.load(books_ptr + _LEVEL_BOOKS + level_before))
+    negative = (coefficient < 0).to(tl.int32)
+    return coded, run_code, run_length, (code << 1) | negative, length + 1
+
+
+@triton.jit
+def _place(rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component, MACROBLOCKS: tl.constexpr, COMPONENTS: tl.constexpr, BLOCKS: tl.constexpr):  # fmt: skip
+    """Of this program: where its coefficients begin, its slice, and its plane of a slice."""
+    column, row, picture = tl.program_id(0) // COMPONENTS, tl.program_id(1), tl.program_id(2)
+    which = tl.program_id(0) % COMPONENTS
+    macroblock = (picture * rows + row).to(tl.int64) * columns + first_macroblock + column * MACROBLOCKS
+    number = (picture * rows + row).to(tl.int64) * row_slices + first_slice + column
+    return macroblock * per_macroblock + base + which * 64 * BLOCKS, number, number * 3 + component + which
+
+
+@triton.jit
+def _scale(quantisers_ptr, number):
+    quantiser = tl.load(quantisers_ptr + number).to(tl.int32)
+    return tl.where(quantiser <= 128, quantiser, (quantiser - 96) * 4)
+
+
+@triton.jit(do_not_specialize=_PLAIN)
+def _cost(
+    coefficients_ptr, quantisers_ptr, weights_ptr, books_ptr, bits_ptr, error_ptr,
+    rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component,
+    MACROBLOCKS: tl.constexpr, COMPONENTS: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    start, number, plane = _place(rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component, MACROBLOCKS, COMPONENTS, BLOCKS)  # fmt: skip
+    scale = _scale(quantisers_ptr, number)
+    offset = tl.arange(0, 64 * BLOCKS)
+    coefficient = tl.load(coefficients_ptr + start + offset).to(tl.int32)
+    weight = tl.load(weights_ptr + offset // BLOCKS)
+    magnitude, step, level = _levels(coefficient, weight, scale, offset < BLOCKS)
+    error = magnitude - level * step
+    coded, _, run_length, _, length = _ac_symbols(coefficient, level, offset, books_ptr, BLOCKS)
+    bits = tl.sum(tl.where(coded, run_length + length, 0))
+    _, length = _dc_codes(coefficients_ptr + start, weights_ptr, books_ptr, scale, BLOCKS)
+    tl.store(bits_ptr + plane, (bits + tl.sum(length)).to(tl.int64))
+    tl.store(error_ptr + plane, tl.sum((error * error).to(tl.int64)))
+
+
+@triton.jit
+def _or(words_ptr, code, length, bit, inside):
+    """ORs codes of up to 64 bits (int64), `length` of them, in from `bit` on; words begin with their highest bit."""
+    word = words_ptr + (bit >> 5)
+    past = (bit & 31) + length - 32  # bits that go beyond the first word
+    first = tl.where(past <= 0, code << tl.maximum(-past, 0), code >> tl.maximum(past, 0))
+    tl.atomic_or(word, first.to(tl.int32), mask=inside, sem="relaxed")
+    second = tl.where(past <= 32, code << tl.maximum(32 - past, 0), code >> tl.maximum(past - 32, 0))
+    tl.atomic_or(word + 1, second.to(tl.int32), mask=inside & (past > 0), sem="relaxed")
+    third = code << tl.maximum(64 - past, 0)
+    tl.atomic_or(word + 2, third.to(tl.int32), mask=inside & (past > 32), sem="relaxed")
+
+
+@triton.jit(do_not_specialize=_PLAIN)
+def _write(
+    coefficients_ptr, quantisers_ptr, weights_ptr, books_ptr, starts_ptr, words_ptr,
+    rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component,
+    MACROBLOCKS: tl.constexpr, COMPONENTS: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    start, number, plane = _place(rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component, MACROBLOCKS, COMPONENTS, BLOCKS)  # fmt: skip
+    scale = _scale(quantisers_ptr, number)
+    bit = tl.load(starts_ptr + plane)
+    code, length = _dc_codes(coefficients_ptr + start, weights_ptr, books_ptr, scale, BLOCKS)
+    at = bit + (tl.cumsum(length, 0) - length)
+    _or(words_ptr, code.to(tl.int64), length, at, length > 0)
+    bit += tl.sum(length)
+
+    offset = tl.arange(0, 64 * BLOCKS)
+    coefficient = tl.load(coefficients_ptr + start + offset).to(tl.int32)
+    weight = tl.load(weights_ptr + offset // BLOCKS)
+    _, _, level = _levels(coefficient, weight, scale, offset < BLOCKS)
+    coded, run_code, run_length, code, length = _ac_symbols(coefficient, level, offset, books_ptr, BLOCKS)
+    both = (run_code.to(tl.int64) << length) | code
+    length = tl.where(coded, run_length + length, 0)
+    _or(words_ptr, both, length, bit + (tl.cumsum(length, 0) - length), coded)
+
+
+class TritonArithmetic:
+    """The three steps on a GPU; meets `coder.Arithmetic`.
+
+    Args:
+        layout: of the pictures.
+        profile: for the weights.
+        pixels: of the planes.
+        device: of the planes.
+    """
+
+    def __init__(self, layout: Layout, profile: Profile, pixels: PixelFormat, device: str) -> None:
+        self._layout = layout
+        self._transform = Transform(layout, pixels, device)
+        scan = torch.tensor(layout.scan)
+        self._weights = [torch.tensor(w)[scan].to(device, torch.int32) for w in (profile.luma, profile.chroma)]
+        self._books = torch.tensor(_BOOKS, dtype=torch.int32, device=device)
+
+    def coefficients(self, planes: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """See `coder.Arithmetic`."""
+        return self._transform(planes)
+
+    def cost(self, coefficients: torch.Tensor, quantisers: torch.Tensor) -> Cost:
+        """See `coder.Arithmetic`."""
+        bits = torch.empty((*quantisers.shape, 3), dtype=torch.int64, device=coefficients.device)
+        error = torch.empty_like(bits)
+        self._launch(_cost, coefficients, quantisers, bits, error)
+        return Cost(bits, error.sum(dim=2))
+
+    def write(
+        self, coefficients: torch.Tensor, quantisers: torch.Tensor, starts: torch.Tensor, size: int
+    ) -> torch.Tensor:
+        """See `coder.Arithmetic`."""
+        words = torch.zeros(size // 4 + 2, dtype=torch.int32, device=coefficients.device)
+        self._launch(_write, coefficients, quantisers, starts.contiguous(), words)
+        return words.view(torch.uint8).view(-1, 4).flip(1).flatten()[:size]
+
+    def _launch(self, kernel: Callable[..., None], coefficients: torch.Tensor, *tensors: torch.Tensor) -> None:
+        """Runs a kernel over all planes of all slices: luma, then both chroma components together."""
+        for run in self._layout.runs:
+            self._launch_run(kernel, coefficients, tensors, run)
+
+    def _launch_run(self, kernel: object, coefficients: torch.Tensor, tensors: tuple[torch.Tensor, ...], run: Run) -> None:
+        layout = self._layout
+        quantisers, *results = tensors
+        for component, weights in enumerate(self._weights):
+            components = component + 1
+            blocks = layout.blocks[component]
+            kernel[(run.count * components, layout.rows, coefficients.shape[0])](
+                coefficients, quantisers, weights, self._books, *results,
+                layout.rows, layout.columns, run.first_macroblock, run.first_slice, layout.row_slices,
+                layout.macroblock_coefficients, component * 64 * layout.blocks[0] * run.macroblocks, component,
+                MACROBLOCKS=run.macroblocks, COMPONENTS=components, BLOCKS=blocks * run.macroblocks,
+            )  # fmt: skip
