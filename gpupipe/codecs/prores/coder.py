@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -166,5 +167,9 @@ class Coder:
 
 
 def arithmetic_for(layout: Layout, profile: Profile, source: FrameFormat) -> Arithmetic:
-    """Triton's kernels on a GPU where triton is installed, torch otherwise."""
+    """Triton's kernels on a GPU where triton is installed, torch otherwise; the bytes are the same."""
+    if source.device != "cpu" and find_spec("triton") is not None:
+        from gpupipe.codecs.prores.entropy_triton import TritonArithmetic  # noqa: PLC0415
+
+        return TritonArithmetic(layout, profile, source.pixels, source.device)
     return TorchArithmetic(layout, profile, source.pixels, source.device)

@@ -7,7 +7,7 @@ Import this only where triton is installed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
@@ -19,8 +19,6 @@ from gpupipe.codecs.prores.rate import Cost
 from gpupipe.codecs.prores.transform_triton import Transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gpupipe.codecs.prores.layout import Layout, Run
     from gpupipe.codecs.prores.profile import Profile
     from gpupipe.format import PixelFormat
@@ -60,18 +58,15 @@ def _codeword(value, book):
 
 
 @triton.jit
-def _last_three(a1, a2, a3, b1, b2, b3):
-    """The last three of two lists one behind the other, latest first; 0 is none."""
-    second = tl.where(b2 > 0, b2, tl.where(b1 > 0, a1, a2))
-    third = tl.where(b3 > 0, b3, tl.where(b2 > 0, a1, tl.where(b1 > 0, a2, a3)))
-    return tl.where(b1 > 0, b1, a1), second, third
+def _later(a, b):
+    return tl.maximum(a, b)
 
 
 @triton.jit
 def _signed_dc(coefficients_ptr, block, inside, weight, scale):
     """DC levels; 0 outside."""
     coefficient = tl.load(coefficients_ptr + block, mask=inside, other=0).to(tl.int32)
-    _, _, level = _levels(coefficient, weight, scale, True)  # noqa: FBT003
+    _, _, level = _levels(coefficient, weight, scale, True)
     return tl.where(coefficient < 0, -level, level)
 
 
@@ -94,22 +89,24 @@ def _dc_codes(coefficients_ptr, weights_ptr, books_ptr, scale, BLOCKS: tl.conste
 def _ac_symbols(coefficient, level, offset, books_ptr, BLOCKS: tl.constexpr):
     """Which coefficients have a symbol, and code and length of its run and of its level with the sign."""
     coded = (level > 0) & (offset >= BLOCKS)
-    key = tl.where(coded, (offset << 4) | tl.minimum(level, 9), 0)
-    none = key * 0
-    _, before, two_before = tl.associative_scan((key, none, none), 0, _last_three)
-    place = tl.where(before > 0, before >> 4, BLOCKS - 1)
-    place_before = tl.where(two_before > 0, two_before >> 4, BLOCKS - 1)
+    key = tl.where(coded, (offset << 4) | tl.minimum(level, 9), (BLOCKS - 1) << 4)  # 0 stands for none
+    latest = tl.associative_scan(key, 0, _later)
+    before = tl.gather(latest, tl.maximum(offset - 1, 0), 0)
+    place, magnitude = before >> 4, before & 15
     run = tl.maximum(offset - place - 1, 0)
-    run_before = tl.where(before > 0, tl.minimum(place - place_before - 1, 15), _FIRST_RUN)
-    level_before = tl.where(before > 0, before & 15, _FIRST_LEVEL)
-    run_code, run_length = _codeword(run, tl.load(books_ptr + _RUN_BOOKS + tl.maximum(run_before, 0)))
+    run_before = tl.where(magnitude > 0, tl.minimum(tl.gather(run, place, 0), 15), _FIRST_RUN)
+    level_before = tl.where(magnitude > 0, magnitude, _FIRST_LEVEL)
+    run_code, run_length = _codeword(run, tl.load(books_ptr + _RUN_BOOKS + run_before))
     code, length = _codeword(tl.maximum(level - 1, 0), tl.load(books_ptr + _LEVEL_BOOKS + level_before))
     negative = (coefficient < 0).to(tl.int32)
     return coded, run_code, run_length, (code << 1) | negative, length + 1
 
 
 @triton.jit
-def _place(rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component, MACROBLOCKS: tl.constexpr, COMPONENTS: tl.constexpr, BLOCKS: tl.constexpr):  # fmt: skip
+def _place(
+    rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component,
+    MACROBLOCKS: tl.constexpr, COMPONENTS: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
     """Of this program: where its coefficients begin, its slice, and its plane of a slice."""
     column, row, picture = tl.program_id(0) // COMPONENTS, tl.program_id(1), tl.program_id(2)
     which = tl.program_id(0) % COMPONENTS
@@ -130,7 +127,10 @@ def _cost(
     rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component,
     MACROBLOCKS: tl.constexpr, COMPONENTS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    start, number, plane = _place(rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component, MACROBLOCKS, COMPONENTS, BLOCKS)  # fmt: skip
+    start, number, plane = _place(
+        rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component,
+        MACROBLOCKS, COMPONENTS, BLOCKS,
+    )  # fmt: skip
     scale = _scale(quantisers_ptr, number)
     offset = tl.arange(0, 64 * BLOCKS)
     coefficient = tl.load(coefficients_ptr + start + offset).to(tl.int32)
@@ -163,7 +163,10 @@ def _write(
     rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component,
     MACROBLOCKS: tl.constexpr, COMPONENTS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    start, number, plane = _place(rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component, MACROBLOCKS, COMPONENTS, BLOCKS)  # fmt: skip
+    start, number, plane = _place(
+        rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component,
+        MACROBLOCKS, COMPONENTS, BLOCKS,
+    )  # fmt: skip
     scale = _scale(quantisers_ptr, number)
     bit = tl.load(starts_ptr + plane)
     code, length = _dc_codes(coefficients_ptr + start, weights_ptr, books_ptr, scale, BLOCKS)
@@ -217,12 +220,12 @@ class TritonArithmetic:
         self._launch(_write, coefficients, quantisers, starts.contiguous(), words)
         return words.view(torch.uint8).view(-1, 4).flip(1).flatten()[:size]
 
-    def _launch(self, kernel: Callable[..., None], coefficients: torch.Tensor, *tensors: torch.Tensor) -> None:
+    def _launch(self, kernel: Any, coefficients: torch.Tensor, *tensors: torch.Tensor) -> None:
         """Runs a kernel over all planes of all slices: luma, then both chroma components together."""
         for run in self._layout.runs:
             self._launch_run(kernel, coefficients, tensors, run)
 
-    def _launch_run(self, kernel: object, coefficients: torch.Tensor, tensors: tuple[torch.Tensor, ...], run: Run) -> None:
+    def _launch_run(self, kernel: Any, coefficients: torch.Tensor, tensors: tuple[torch.Tensor, ...], run: Run) -> None:
         layout = self._layout
         quantisers, *results = tensors
         for component, weights in enumerate(self._weights):
