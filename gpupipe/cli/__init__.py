@@ -71,6 +71,16 @@ def execute(arguments: list[str], console: Console) -> int:
     return code if isinstance(code, int) else DONE
 
 
+def _standard_streams() -> None:
+    """Opens those of the three that the caller closed: else the next file to be opened, the output, would be stderr."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+
+
 def _keep_stdout() -> None:
     """Codec libraries print to the C stdout (NVDEC: "Decode Error occurred"); what was asked for must stay clean."""
     try:
@@ -86,6 +96,7 @@ def main() -> NoReturn:
     # Threads of torch's CPU kernels would spin while they wait. Beside codec threads, or other jobs of a farm machine,
     # that takes the cores from those who have work. OpenMP reads this once, when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _standard_streams()
     _keep_stdout()
     signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(execute(sys.argv[1:], Console()))

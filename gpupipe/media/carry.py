@@ -91,6 +91,9 @@ def _audio(stream: StreamInfo, target: Container, wanted: Wanted) -> Decision:
     index, codec = stream.index, stream.codec
     if wanted.audio == "none":
         return Track(index, "audio", "drop", "audio: none"), None
+    if "0" in (stream.details.get("sample_rate"), stream.details.get("channels")):
+        message = f"stream {index}: sample rate and channels of its {codec} audio are unknown, it will be missing"
+        return Track(index, "audio", "drop", "unknown sample rate and channels"), Lost("audio-dropped", message)
     if wanted.audio != "copy":
         new = str(getattr(wanted.audio, "codec", ""))
         made = _made_by(new)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import av
 from av.format import Flags
 
-from gpupipe.media.container import open_input
+from gpupipe.media.container import open_input, stream_notes
 from gpupipe.media.discontinuity import ClockRepair
 from gpupipe.media.probe import main_video
 
@@ -151,14 +151,20 @@ class Demuxer:
                     self._note(packet)
                     yield packet
             except IndexError:  # PyAV's, at the very end: it has no object for a stream that began in mid-file
-                message = "streams that began in the middle of the file are missing in the output"
-                self._journal.warn("late-stream", message)
-                return
+                break
             except (av.FFmpegError, OSError) as error:
                 failures += 1
                 self._failed(error)
             else:
-                return
+                break
+        self._note_late_streams()
+
+    def _note_late_streams(self) -> None:
+        """PyAV hides packets of streams that were not there when the file was opened; libav counts them."""
+        late = len(stream_notes(self.container)) - len(self.container.streams) if self._jumpy else 0
+        if late > 0:
+            message = f"streams that begin in the middle of the file are missing in the output: {late}"
+            self._journal.warn("late-stream", message)
 
     def _note(self, packet: Packet) -> None:
         if packet.pos is not None and packet.pos >= 0:
