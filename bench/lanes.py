@@ -48,7 +48,7 @@ class Discard:
 
     def encode(self, batch: FrameBatch) -> list[Any]:
         """Waits until the batch is computed."""
-        batch.ready.synchronize()  # type: ignore[union-attr,attr-defined]
+        batch.ready.synchronize()  # type: ignore[attr-defined]
         return []
 
     def finish(self) -> list[Any]:

@@ -91,6 +91,9 @@ class NvjpegEncoder:
         try:
             with self._lane.active():
                 rgb = torch.stack((r, g, b), dim=1)[: batch.valid]
+                # torchvision keeps one encoder a process, on the stream of its first call, and does not make it wait
+                # for the stream that the pictures are made on.
+                self._lane.synchronize()
                 data = self._fetch(self._encode_jpeg(list(rgb), quality=self._quality))
         except RuntimeError as error:
             raise DeviceError(f"nvJPEG failed: {str(error).splitlines()[0]}", where=self._lane.device) from None

@@ -69,6 +69,7 @@ def both(name: str, settings: dict, source: FrameFormat) -> tuple[tuple[torch.Te
 @pytest.mark.parametrize("pixels", ["nv12", "p010le", "yuv422p10le", "yuv444p", "gray", "gbrp12le", "rgbf16"])
 @pytest.mark.parametrize(("name", "settings"), ANY)
 @pytest.mark.parametrize("order", ["progressive", "tt"])
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # a crop of whole samples is a view: nothing to run
 def test_on_the_decoders_planes(name: str, settings: dict, pixels: str, order: str) -> None:
     if order == "tt" and name != "resize":
         pytest.skip("only resize treats fields on their own")
