@@ -18,6 +18,7 @@ QP_TO_LAMBDA = 118  # FF_QP2LAMBDA of libavutil
 
 CRF = {"libx264": 18.0, "libx264rgb": 18.0, "libx265": 20.0, "libsvtav1": 25.0, "libvpx-vp9": 24.0}
 """Encoders with constant rate factor, and the default that looks about alike on each one's own scale."""
+_MPEG = {"mjpeg", "mpeg2video", "mpeg4"}
 QSCALE = {"mjpeg": 3.0, "mpeg2video": 3.0, "mpeg4": 3.0, "prores_ks": None}
 """Encoders with a quantiser scale, and its default; None leaves the encoder's own rate control."""
 SVT_PRESETS = {
@@ -95,7 +96,12 @@ def rate_control(context: av.VideoCodecContext, settings: EncoderSettings) -> No
             scale = jpeg_scale(settings.quality)
         if scale is not None:
             context.flags |= FLAG_QSCALE
-            context.global_quality = round(scale * QP_TO_LAMBDA)
+            # As an option: PyAV's attribute multiplies by FF_QP2LAMBDA itself. The encoders of MPEG's family read the
+            # quality of each frame instead, which PyAV does not set; a range of one scale holds them to it.
+            options["global_quality"] = str(round(scale * QP_TO_LAMBDA))
+            if settings.encoder in _MPEG:
+                context.flags &= ~FLAG_QSCALE
+                options["qmin"] = options["qmax"] = str(max(1, round(scale)))
     location = settings.input_format.color.chroma_location
     if location is not None and settings.input_format.pixels.chroma_shift == (1, 1):
         options["chroma_sample_location"] = location.value
