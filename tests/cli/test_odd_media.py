@@ -112,9 +112,10 @@ def test_odd_fields_grow_field_by_field(make, done, video, tmp_path, size, order
 
 
 @pytest.mark.parametrize(
-    "encoder", ["mpeg1video", "mpeg2video", "mpeg4", "dnxhd", "prores_ks", "libx264", "libvpx-vp9"]
+    ("encoder", "scale"),
+    [(encoder, scale) for encoder in ("mpeg2video", "mpeg4") for scale in (12800, 90000, 1001000)]
+    + [("mpeg1video", 90000), ("dnxhd", 90000), ("prores_ks", 1001000), ("libx264", 90000), ("libvpx-vp9", 90000)],
 )
-@pytest.mark.parametrize("scale", [12800, 90000, 1001000])
 def test_any_time_base_and_uneven_times(make, done, ffprobe, tmp_path, encoder, scale):
     """Encoders that only know frame rates get real times all the same."""
     source = make(
@@ -133,9 +134,8 @@ def test_any_time_base_and_uneven_times(make, done, ffprobe, tmp_path, encoder, 
 
 
 PIXELS = [
-    "yuv411p", "yuv410p", "yuv440p", "yuv444p", "nv12", "nv21", "nv24", "yuyv422", "uyvy422", "p010le", "p210le",
-    "gray", "gray10le", "gray16le", "ya8", "monob", "yuv420p9le", "yuv420p14le", "yuv422p16le", "yuvj420p", "yuva420p",
-    "yuva444p10le", "gbrp", "gbrp14le", "gbrap16le", "rgb24", "bgr0", "rgba", "rgb48le", "rgb565le", "pal8",
+    "yuv411p", "yuv440p", "yuv444p", "nv12", "nv24", "yuyv422", "p210le", "gray", "gray16le", "ya8", "monob",
+    "yuv420p9le", "yuv420p14le", "yuvj420p", "yuva444p10le", "gbrp", "gbrap16le", "rgb24", "rgba", "pal8",
 ]  # fmt: skip
 
 
@@ -145,9 +145,9 @@ def test_every_kind_of_pixel(make, done, video, tmp_path, pixels):
     warned = done(X264, source, "o.mkv")
     assert int(video(tmp_path / "o.mkv")["nb_read_frames"]) == 3
     lost = warned.get("source-reduced", "")
-    assert ("alpha dropped" in lost) == (pixels in ("ya8", "yuva420p", "yuva444p10le", "gbrap16le", "rgba"))
-    assert ("cut to 12" in lost) == any(n in pixels for n in ("14", "16le", "48"))
-    if pixels not in ("monob", "rgb565le", "pal8", "yuv410p", "yuv411p"):
+    assert ("alpha dropped" in lost) == (pixels in ("ya8", "yuva444p10le", "gbrap16le", "rgba"))
+    assert ("cut to 12" in lost) == any(n in pixels for n in ("14", "16le"))
+    if pixels not in ("monob", "pal8", "yuv411p"):
         assert likeness(source, tmp_path / "o.mkv", "64x48") > 24
 
 
@@ -257,13 +257,12 @@ def sounds(tmp_path_factory, ffmpeg):
 
 
 @pytest.mark.parametrize(("name", "tracks"), [("none", 0), ("one", 1), ("eight", 8), ("surround", 1), ("sixteen", 1)])
-@pytest.mark.parametrize("codec", ["copy", "{codec: pcm_s24le}"])
-@pytest.mark.parametrize("kind", ["mkv", "mov"])
-def test_every_track_of_sound_arrives(sounds, program, ffprobe, job, tmp_path, name, tracks, codec, kind):
-    """A program of its own: PyAV 18 aborts the process on QuickTime's 7.1 where one is not careful."""
+@pytest.mark.parametrize(("codec", "kind"), [("copy", "mkv"), ("copy", "mov"), ("{codec: pcm_s24le}", "mkv")])
+def test_every_track_of_sound_arrives(sounds, cli, program, ffprobe, job, tmp_path, name, tracks, codec, kind):
+    """7.1 in a program of its own: PyAV 18 aborts the process on it where one is not careful."""
     source, out = sounds / f"{name}.mov", tmp_path / f"o.{kind}"
     config = job(f"output: {{video: {{encoder: libx264, preset: ultrafast}}, audio: {codec}}}")
-    shown = program("run", *CPU, config, source, out)
+    shown = (program if name == "surround" else cli)("run", *CPU, config, source, out)
     assert (shown.code, "warning" in shown.err) == (0, False), shown.err
     channels = [
         [s["channels"] for s in ffprobe(path)["streams"] if s["codec_type"] == "audio"] for path in (source, out)
