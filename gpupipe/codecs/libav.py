@@ -47,6 +47,10 @@ class LibavDecoder:
         self._time_base, self._journal = time_base, journal
         self._context = stream.codec_context
         self._context.thread_type = "AUTO"
+        # AVI stores no pts, and for these libav makes one up that is the decoding order's; pictures leave the decoder
+        # in step with the packets, so a picture's dts is its time, as for ffmpeg.
+        avi = stream.container is not None and stream.container.format.name == "avi"
+        self._timed_by_dts = avi and self._context.codec.canonical_name in ("h264", "hevc")
 
     def decode(self, packet: Packet | None) -> Iterator[FrameBatch]:
         """See `base.Decoder`. A packet that cannot be decoded is counted with its pts and skipped."""
@@ -78,7 +82,8 @@ class LibavDecoder:
         source = self.format
         if (frame.width, frame.height) != (source.width, source.height) or pixels is not source.pixels:
             source = source.with_(width=frame.width, height=frame.height, pixels=pixels)
-        pts = NO_PTS if frame.pts is None else frame.pts
+        time = frame.dts if self._timed_by_dts else frame.pts
+        pts = NO_PTS if time is None else time
         return FrameBatch(source, (pts,), self._time_base, durations=(frame.duration or 0,), native=frame)
 
     def restart(self) -> None:

@@ -153,7 +153,7 @@ def _known_keys(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str
     return list(model.model_fields)
 
 
-_OF_A_UNION = re.compile(r"(AudioEncode|literal\[.*|str|int|float)$")
+_OF_A_UNION = re.compile(r"(AudioEncode|SegmentLength|literal\[.*|str|int|float)$")
 """What pydantic adds to a key's path to say which of several types it tried."""
 _WORDS = {
     "missing": "is missing",

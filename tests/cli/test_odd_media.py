@@ -205,6 +205,17 @@ def test_unusual_times(make, done, ffprobe, tmp_path, name, options, rate, secon
     assert max(abs((g - got[0]) - (w - wanted[0])) for g, w in zip(got, wanted, strict=True)) <= Fraction(1, 1000)
 
 
+@pytest.mark.parametrize("options", [["-c:v", "libx264", "-bf", "3"], ["-c:v", "mpeg4", "-bf", "2", "-vtag", "XVID"]])
+def test_avi_with_b_frames_keeps_its_pace(make, done, ffprobe, tmp_path, options):
+    """AVI has no presentation times: every picture lasts one tick, in the order in which they are shown."""
+    source = make(f"{options[1]}.avi", *options, seconds="1")
+    warned = done(X264, source, "o.mkv")
+    got = times(ffprobe, tmp_path / "o.mkv")
+    assert [g - got[0] for g in got] == [Fraction(n, 25) for n in range(25)]
+    assert "pts-repaired" not in warned
+    assert likeness(source, tmp_path / "o.mkv", "64x48") > 30
+
+
 INTERLACED = {
     "crop: {width: 32, height: 24, x: 0, y: 0}": None,
     "resize: {width: 32, height: 24}": None,
