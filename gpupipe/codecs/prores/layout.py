@@ -161,8 +161,8 @@ class Layout:
 
 
 def layout_of(picture: FrameFormat) -> Layout:
-    """The layout of such pictures: tt and bt are shown top field first, bb and tb bottom field first."""
+    """The layout of such pictures: tt and tb are top field first (see `LibavEncoder`), bb and bt bottom field first."""
     fields: tuple[int, ...] = (0,)
     if picture.interlaced:
-        fields = (0, 1) if picture.field_order in ("tt", "bt") else (1, 0)
+        fields = (0, 1) if picture.field_order in ("tt", "tb") else (1, 0)
     return Layout(picture.width, picture.height, picture.pixels.chroma_shift == (0, 0), fields)
