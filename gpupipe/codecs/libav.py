@@ -167,7 +167,10 @@ class LibavEncoder:
         return new_frame(batch.format, str(self._context.pix_fmt), planes_of(batch), row)
 
     def _with_fields(self, frame: av.VideoFrame) -> av.VideoFrame:
-        """Marks a frame made from planes as interlaced: encoders read the field order off each frame."""
+        """Marks a frame made from planes as interlaced: encoders read the field order off each frame.
+
+        tb is top field first: it stands for 9 of QuickTime and Matroska, interleaved lines with the top ones earlier.
+        """
         order = self.settings.input_format.field_order
         if not self.settings.input_format.interlaced or frame.interlaced_frame:
             return frame
@@ -177,7 +180,7 @@ class LibavEncoder:
                 width=frame.width, height=frame.height, format=frame.format, time_base=self.settings.time_base
             )
             graph.link_nodes(
-                source, graph.add("setfield", "tff" if order in ("tt", "bt") else "bff"), graph.add("buffersink")
+                source, graph.add("setfield", "tff" if order in ("tt", "tb") else "bff"), graph.add("buffersink")
             ).configure()
             self._fields = graph
         self._fields.push(frame)
