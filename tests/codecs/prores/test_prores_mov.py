@@ -85,7 +85,7 @@ def test_field_order_stays(order, tag, encoder, tmp_path, ffmpeg, ffprobe) -> No
 def test_times_are_the_source_s(tmp_path, ffmpeg, ffprobe) -> None:
     """A variable frame rate stays one."""
     source = tmp_path / "vfr.mkv"
-    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=160x90:r=25:d=0.6", "-vf", "setpts=(N+0.3*mod(N\\,3))/25/TB",
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=160x90:r=25:d=0.6", "-vf", "settb=1/1000,setpts=(N+0.3*mod(N\\,3))/25/TB",
            "-vsync", "passthrough", "-enc_time_base", "1/1000", "-c:v", "ffv1", source)  # fmt: skip
     output = run(source, tmp_path / "out.mov", {})
 
