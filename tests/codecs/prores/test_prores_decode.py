@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pictures
+import prores_pictures
 import pytest
-from pictures import coded, coded_by_ks, complaints, decoded, depth_of, movie, picture, planes_of, psnr, settings
+from prores_pictures import coded, coded_by_ks, complaints, decoded, depth_of, movie, picture, planes_of, psnr, settings
 
 from gpupipe.codecs.prores.profile import PROFILES
 
@@ -13,12 +13,12 @@ NAMES = [p.name for p in PROFILES]
 PIXELS = {False: "yuv422p10le", True: "yuv444p12le"}
 
 
-def frame_for(profile: str, kind: str, width: int, height: int, depth: int | None = None) -> pictures.Planes:
+def frame_for(profile: str, kind: str, width: int, height: int, depth: int | None = None) -> prores_pictures.Planes:
     full = profile.startswith("4444")
     return picture(kind, width, height, full=full, depth=depth or (12 if full else 10))
 
 
-def assert_as_good_as_ks(planes: pictures.Planes, profile: str, depth: int) -> None:
+def assert_as_good_as_ks(planes: prores_pictures.Planes, profile: str, depth: int) -> None:
     """At the same quantiser at least as near the picture as prores_ks: nothing is shifted, swapped or scaled."""
     high, wide = planes[0].shape
     packets = coded(settings(wide, high, profile, quality=4), [planes])

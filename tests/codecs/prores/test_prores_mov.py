@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import av
 import pytest
-from pictures import complaints, settings
+from prores_pictures import complaints, settings
 
 from gpupipe.codecs.prores import frame, profile
 from gpupipe.config import VideoOutput, parse_config
@@ -156,8 +156,8 @@ def test_refusals_are_one_line(changes, words) -> None:
 def test_quality_is_every_slice_s_quantiser(tmp_path, ffmpeg) -> None:
     """The byte behind the size of each slice's header, found by way of the slice table."""
     import numpy as np  # noqa: PLC0415
-    from pictures import coded  # noqa: PLC0415
-    from pictures import picture as made  # noqa: PLC0415
+    from prores_pictures import coded  # noqa: PLC0415
+    from prores_pictures import picture as made  # noqa: PLC0415
 
     (data,) = coded(settings(100, 40, quality=37), [made("grain", 100, 40)])
     at = 8 + 148

@@ -8,7 +8,7 @@ import av
 import numpy as np
 import pytest
 import torch
-from pictures import coded, coded_by_ks, decoded, picture, planes_of, psnr, settings
+from prores_pictures import coded, coded_by_ks, decoded, picture, planes_of, psnr, settings
 
 from gpupipe.codecs.prores.coder import Coder
 from gpupipe.codecs.prores.profile import PROFILES
