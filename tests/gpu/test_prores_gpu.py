@@ -23,7 +23,7 @@ from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.frame import FrameBatch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codecs" / "prores"))
-from prores_pictures import decoded, picture, psnr  # noqa: E402
+from prores_pictures import decoded, picture, psnr
 
 pytestmark = pytest.mark.gpu
 COLOR = ColorSpec(Matrix.BT709, 1, 1, Range.LIMITED)
