@@ -125,6 +125,8 @@ class Coder:
         self._layout = layout_of(source)
         allowed = frame_bytes or profile.frame_bytes(self._layout.macroblocks)
         self._budget = allowed - frame.overhead(self._layout, 3)
+        self._indices = rates.indices_from(profile.finest, source.device)
+        self._headers: dict[bool, torch.Tensor] = {}
         self._arithmetic = arithmetic or arithmetic_for(self._layout, profile, source)
 
     def choose(self, planes: Planes) -> Chosen:
@@ -141,7 +143,7 @@ class Coder:
             quantisers = rates.fixed(self._quantiser, layout, coefficients)
             bits = cost(quantisers).bits
         else:
-            quantisers, bits = rates.choose(cost, layout, self._profile.finest, self._budget, coefficients)
+            quantisers, bits = rates.choose(cost, layout, self._indices, self._budget, coefficients)
         sizes = (bits + 7) // 8
         if symbols is not None:
             more = entropy.plane_bits(symbols, quantisers.numel()).view(*quantisers.shape, 1)
@@ -159,11 +161,14 @@ class Coder:
             words = torch.zeros(room // 4 + 2, dtype=torch.int64, device=data.device)
             entropy.place(chosen.alpha, placed.planes[:, :, 3].flatten() * 8, words)
             data = data | bytes_of(words.to(torch.int32))[:room]
-        header = frame.frame_header(
-            self._source, self._rate, self._layout, self._profile, alpha=chosen.alpha is not None
-        )
-        frame.write_headers(data, placed, chosen.quantisers, header)
+        frame.write_headers(data, placed, chosen.quantisers, self._header(alpha=chosen.alpha is not None))
         return Coded(data, frames, sizes)
+
+    def _header(self, *, alpha: bool) -> torch.Tensor:
+        if alpha not in self._headers:
+            header = frame.frame_header(self._source, self._rate, self._layout, self._profile, alpha=alpha)
+            self._headers[alpha] = torch.frombuffer(bytearray(header), dtype=torch.uint8).to(self._source.device)
+        return self._headers[alpha]
 
 
 def arithmetic_for(layout: Layout, profile: Profile, source: FrameFormat) -> Arithmetic:

@@ -7,6 +7,7 @@ Import this only where triton is installed.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,7 @@ from gpupipe.codecs.prores.rate import Cost
 from gpupipe.codecs.prores.transform_triton import Transform
 
 if TYPE_CHECKING:
-    from gpupipe.codecs.prores.layout import Layout, Run
+    from gpupipe.codecs.prores.layout import Layout
     from gpupipe.codecs.prores.profile import Profile
     from gpupipe.format import PixelFormat
 
@@ -29,7 +30,7 @@ _BOOKS = [*packed(tables.DC), *packed([tables.FIRST_DC]), *packed(tables.RUN), *
 _RUN_BOOKS = tl.constexpr(len(tables.DC) + 1)
 _LEVEL_BOOKS = tl.constexpr(len(tables.DC) + 1 + len(tables.RUN))
 _FIRST_DC_BOOK = tl.constexpr(len(tables.DC))
-_PLAIN = ("rows", "columns", "first_macroblock", "first_slice", "row_slices", "component", "base")
+_PLAIN = ("rows", "columns", "first_macroblock", "first_slice", "row_slices", "component")
 
 
 @triton.jit
@@ -184,6 +185,10 @@ def _write(
     _or(words_ptr, both, length, bit + (tl.cumsum(length, 0) - length), coded)
 
 
+COST_WARPS, WRITE_WARPS = 4, 8
+"""For a plane of 32 blocks, by the registers that ptxas gives (120 and 105 a thread); smaller planes take fewer."""
+
+
 class TritonArithmetic:
     """The three steps on a GPU; meets `coder.Arithmetic`.
 
@@ -209,7 +214,7 @@ class TritonArithmetic:
         """See `coder.Arithmetic`."""
         bits = torch.empty((*quantisers.shape, 3), dtype=torch.int64, device=coefficients.device)
         error = torch.empty_like(bits)
-        self._launch(_cost, coefficients, quantisers, bits, error)
+        self._launch(_cost, COST_WARPS, coefficients, quantisers, bits, error)
         return Cost(bits, error.sum(dim=2))
 
     def write(
@@ -217,23 +222,19 @@ class TritonArithmetic:
     ) -> torch.Tensor:
         """See `coder.Arithmetic`."""
         words = torch.zeros(size // 4 + 2, dtype=torch.int32, device=coefficients.device)
-        self._launch(_write, coefficients, quantisers, starts.contiguous(), words)
+        self._launch(_write, WRITE_WARPS, coefficients, quantisers, starts.contiguous(), words)
         return words.view(torch.uint8).view(-1, 4).flip(1).flatten()[:size]
 
-    def _launch(self, kernel: Any, coefficients: torch.Tensor, *tensors: torch.Tensor) -> None:
+    def _launch(self, kernel: Any, warps: int, coefficients: torch.Tensor, *tensors: torch.Tensor) -> None:
         """Runs a kernel over all planes of all slices: luma, then both chroma components together."""
-        for run in self._layout.runs:
-            self._launch_run(kernel, coefficients, tensors, run)
-
-    def _launch_run(self, kernel: Any, coefficients: torch.Tensor, tensors: tuple[torch.Tensor, ...], run: Run) -> None:
         layout = self._layout
         quantisers, *results = tensors
-        for component, weights in enumerate(self._weights):
-            components = component + 1
-            blocks = layout.blocks[component]
+        for run, (component, weights) in itertools.product(layout.runs, enumerate(self._weights)):
+            components, blocks = component + 1, layout.blocks[component] * run.macroblocks
             kernel[(run.count * components, layout.rows, coefficients.shape[0])](
                 coefficients, quantisers, weights, self._books, *results,
                 layout.rows, layout.columns, run.first_macroblock, run.first_slice, layout.row_slices,
                 layout.macroblock_coefficients, component * 64 * layout.blocks[0] * run.macroblocks, component,
-                MACROBLOCKS=run.macroblocks, COMPONENTS=components, BLOCKS=blocks * run.macroblocks,
+                MACROBLOCKS=run.macroblocks, COMPONENTS=components, BLOCKS=blocks,
+                num_warps=max(1, warps * blocks // 32),
             )  # fmt: skip

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 VENDOR = b"gpup"
 _BOX, _HEADER, _PICTURE_HEADER = 8, 148, 8
+_LOG2_SLICE_MACROBLOCKS = 3
 _ALIGNMENT = 4
 """Frames of a batch begin at multiples of this in the buffer; it is not part of the frames."""
 
@@ -106,28 +107,26 @@ def _big_endian(values: torch.Tensor, size: int) -> torch.Tensor:
     return values[..., None] >> shifts & 255
 
 
-def write_headers(data: torch.Tensor, placed: Placement, quantisers: torch.Tensor, header: bytes) -> None:
-    """Writes everything but the coded planes.
+def write_headers(data: torch.Tensor, placed: Placement, quantisers: torch.Tensor, header: torch.Tensor) -> None:
+    """Writes everything but the coded planes; the host does not wait.
 
     Args:
         data: uint8, the buffer that `placed` speaks of.
         placed: of the batch.
         quantisers: (P, slices) index of each slice.
-        header: of `frame_header`.
+        header: of `frame_header`, as uint8 on the device.
     """
-    count, slices, components = placed.planes.shape
+    _, slices, components = placed.planes.shape
     size, device = slice_header_bytes(components), data.device
 
     def put(at: torch.Tensor, values: torch.Tensor) -> None:
         data[at[..., None] + torch.arange(values.shape[-1], device=device)] = values.to(torch.uint8)
 
-    template = torch.frombuffer(bytearray(header), dtype=torch.uint8).to(device).expand(len(placed.frames), -1)
-    put(placed.frames, template)
+    put(placed.frames, header.expand(len(placed.frames), -1))
     put(placed.frames, _big_endian(placed.frame_bytes, 4))
-    constant = torch.tensor([_PICTURE_HEADER << 3, slices >> 8, slices & 255, 3 << 4], device=device)
-    constant = constant.expand(count, 4)
-    sizes = _big_endian(placed.picture_bytes, 4)
-    put(placed.pictures, torch.cat((constant[:, :1], sizes, constant[:, 1:]), dim=1))
+    constants = (_PICTURE_HEADER << 3, slices >> 8, slices & 255, _LOG2_SLICE_MACROBLOCKS << 4)
+    first, *others = (torch.full_like(placed.picture_bytes, value)[:, None] for value in constants)
+    put(placed.pictures, torch.cat((first, _big_endian(placed.picture_bytes, 4), *others), dim=1))
     put(placed.pictures + _PICTURE_HEADER, _big_endian(placed.slice_bytes, 2).flatten(1))
     start = torch.stack((torch.full_like(quantisers, size << 3), quantisers), dim=2)
     planes = _big_endian(placed.plane_bytes[:, :, :-1], 2).flatten(2)

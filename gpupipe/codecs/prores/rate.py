@@ -43,22 +43,26 @@ class CostOf(Protocol):
         ...
 
 
+def indices_from(finest: int, device: str | torch.device) -> torch.Tensor:
+    """INDICES from the finest one allowed; made once, as bringing them to a GPU waits for it."""
+    return torch.tensor([i for i in INDICES if i >= finest], device=device)
+
+
 def choose(
-    cost_of: CostOf, layout: Layout, finest: int, budget: int, like: torch.Tensor
+    cost_of: CostOf, layout: Layout, indices: torch.Tensor, budget: int, like: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantiser indices that keep each frame within its bytes where any do, the coarsest where none does.
 
     Args:
         cost_of: of the coefficients of the batch.
         layout: of its pictures.
-        finest: the finest index to use.
+        indices: of `indices_from`.
         budget: bytes that the planes of all slices of a frame may take.
         like: tensor of P rows on the device.
 
     Returns:
         (P, slices) int64 indices, and the (P, slices, 3) int64 bits that they cost.
     """
-    indices = torch.tensor([i for i in INDICES if i >= finest], device=like.device)
     low = torch.zeros(like.shape[0] // layout.pictures, dtype=torch.int64, device=like.device)
     high = torch.full_like(low, len(indices))  # as long as none is known to fit
     fine = coarse = None

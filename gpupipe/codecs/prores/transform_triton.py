@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ONE = tl.constexpr(1 << FRACTION_BITS)
 _C1, _C2, _C3, _C5, _C6, _C7 = (tl.constexpr(basis()[u][0]) for u in (1, 2, 3, 5, 6, 7))
-_PLAIN = ("width", "height", "plane_n", "rows", "first_macroblock", "columns", "base")
+_PLAIN = ("width", "height", "plane_n", "rows", "first_macroblock", "columns")
 # Sizes change neither the code nor how wide loads can be, so they make no kernel of their own.
 
 

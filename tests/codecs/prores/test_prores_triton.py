@@ -19,10 +19,9 @@ from gpupipe.format import PIXEL_FORMATS, FrameFormat
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES = [  # pixels, size, field order, profile, quantisers
-    ("yuv422p10le", (40, 30), "tt", 0, (1, 200)),
+    ("yuv422p10le", (40, 30), "bb", 0, (1, 200)),
     ("yuv444p12le", (17, 15), "progressive", 5, (1, 128)),
     ("yuv444p10msble", (50, 15), "progressive", 4, (3, 31)),
-    ("yuv422p10le", (35, 17), "bb", 3, (1, 6)),
 ]
 
 
@@ -55,11 +54,10 @@ def compare(pixels: str, size: tuple[int, int], order: str, profile: int, betwee
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_kernels_by_the_interpreter(case) -> None:
+def test_kernels_by_the_interpreter() -> None:
     """In a process of its own: Triton reads TRITON_INTERPRET when it is imported."""
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
-    program = f"import test_prores_triton as t; t.compare(*{case!r})"
+    program = "import test_prores_triton as t\nfor case in t.CASES: t.compare(*case)"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         env=environment, capture_output=True, text=True, timeout=120, check=False,
