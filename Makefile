@@ -1,7 +1,8 @@
 # make demo    installs into .venv, makes a clip, runs a real config on it with the best backend of this machine
 # make test    all checks, then all tests (needs ffmpeg and ffprobe as the independent oracle)
 # make check   formatting, lint, types, layering, Dockerfile
-# make bench   measures, and writes bench/results/
+# make bench   measures the CPU path beside ffmpeg, and writes bench/results/
+# make corpus  runs the corpus checker over every real file
 #
 # TORCH=...    the pip requirement for torch, installed before the package: a release, a CPU build, a local file.
 # PYTHON=...   the interpreter for the environment; by default the first python >= 3.11 found.
@@ -57,7 +58,7 @@ $(VENV)/.tools: $(VENV)/.package
 	$(PIP) install $(EDITABLE) ".[dev$(if $(EXTRAS),$(comma)$(EXTRAS))]"
 	@touch $@
 
-.PHONY: install ffmpeg sample demo test check bench
+.PHONY: install ffmpeg sample demo test check bench corpus
 install: $(VENV)/.package
 
 # Only the tests need the ffmpeg programs; gpupipe itself carries FFmpeg's libraries in PyAV.
@@ -88,7 +89,7 @@ check: $(VENV)/.tools
 	$(BIN)/hadolint Dockerfile
 
 test: check ffmpeg
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
 
 bench: $(VENV)/.tools ffmpeg
 	$(BIN)/python bench/cpu_vs_ffmpeg.py --json bench/results/cpu_vs_ffmpeg.json $(BENCH)
