@@ -79,7 +79,9 @@ class NvjpegEncoder:
                 f"nvjpeg does not take {settings.input_format.pixels.name}", where="output.video.pixel_format"
             )
         self._encode_jpeg = encode_jpeg or _torchvision()
-        self._pinned: torch.Tensor | None = None
+        from gpupipe.device.staging import PinnedBytes  # noqa: PLC0415  imports torch
+
+        self._pinned = PinnedBytes(lane)
         self._scratch: av.container.OutputContainer | None = None
 
     def encode(self, batch: FrameBatch) -> list[Packet]:
@@ -99,25 +101,17 @@ class NvjpegEncoder:
             raise DeviceError(f"nvJPEG failed: {str(error).splitlines()[0]}", where=self._lane.device) from None
         return [self._packet(batch, row, picture) for row, picture in enumerate(data)]
 
-    def _fetch(self, coded: list[torch.Tensor]) -> list[memoryview]:
-        """The bytes of all pictures: gathered on the device, brought over in one copy to pinned memory."""
+    def _fetch(self, coded: list[torch.Tensor]) -> list[bytes]:
+        """The bytes of all pictures: gathered on the device, brought over in one copy."""
         import torch  # noqa: PLC0415
 
-        whole = torch.cat(coded)
-        if whole.is_cuda:
-            if self._pinned is None or self._pinned.numel() < whole.numel():
-                self._pinned = torch.empty(whole.numel() * 3 // 2, dtype=torch.uint8, pin_memory=True)
-            here = self._pinned[: whole.numel()]
-            here.copy_(whole, non_blocking=True)
-            self._lane.synchronize()
-            whole = here
-        view, pictures, at = memoryview(whole.numpy()), [], 0
+        whole, at, pictures = self._pinned.fetch(torch.cat(coded)).numpy(), 0, []
         for picture in coded:
-            pictures.append(view[at : at + picture.numel()])
+            pictures.append(whole[at : at + picture.numel()].tobytes())
             at += picture.numel()
         return pictures
 
-    def _packet(self, batch: FrameBatch, row: int, data: memoryview) -> Packet:
+    def _packet(self, batch: FrameBatch, row: int, data: bytes) -> Packet:
         packet = av.Packet(data)
         packet.pts = packet.dts = batch.pts[row]
         packet.duration = batch.durations[row] if row < len(batch.durations) else 0

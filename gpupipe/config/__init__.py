@@ -55,6 +55,16 @@ def _device(value: str) -> str:
 Device = Annotated[str, AfterValidator(_device)]
 
 
+def _sessions(value: object) -> object:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_SESSIONS):
+        return value
+    raise ValueError(f"sessions is auto or a number from 1 to {MOST_SESSIONS}, not {value!r}")
+
+
+MOST_SESSIONS = 64
+Sessions = Annotated[Literal["auto"] | int, BeforeValidator(_sessions)]
+
+
 class TimeRange(Strict):
     """Half-open: the first frame at or after `start`, up to but not including the first at or after `end`."""
 
@@ -126,7 +136,7 @@ class Config(Strict):
     """What to do when the picture size changes in mid-stream: scale to the first size with a warning, or stop."""
     segments: Literal["auto", "off"] | SegmentLength = "auto"
     """Whether the source is cut at key frames into pieces that are rendered side by side."""
-    sessions: Literal["auto"] | Annotated[int, Field(ge=1, le=64)] = "auto"
+    sessions: Sessions = "auto"
     """How many segments run side by side."""
     graphs: Literal["auto", "off"] = "auto"
     """Whether the GPU's work on a batch is captured as one CUDA Graph."""

@@ -40,7 +40,8 @@ class FrameClock:
         self._nominal = 1 / (rate * time_base)
         self._journal = journal
         self._last: int | None = None
-        self._base, self._length = Fraction(start), 0
+        self._base: Fraction | int = start
+        self._length = 0
         """Where the last picture was meant to be, and how long it said it lasts: the next belongs behind it."""
         self._count = 0
 

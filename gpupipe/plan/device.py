@@ -19,6 +19,8 @@ def choose_decoder(info: SourceInfo, device: str) -> tuple[Literal["libav", "nvd
         return "libav", "the run is on the CPU", info.video.format
     from gpupipe.codecs import nvdec  # noqa: PLC0415  not where no GPU is
 
+    if info.container == "avi" and info.video.codec in ("h264", "hevc"):
+        return "libav", "on the CPU, since AVI holds no presentation times for NVDEC to give back", info.video.format
     with av.open(libav_url(info.path)) as container:
         stream = container.streams[info.video.index]
         assert isinstance(stream, av.VideoStream)
