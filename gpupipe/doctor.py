@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gpupipe
 from gpupipe.codecs.capability import DecoderTable, EncoderTable, nvdec_table, nvenc_table
 from gpupipe.device.driver import Driver, Gpu, driver
+from gpupipe.errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,8 +132,7 @@ def _library(wanted: _Wanted) -> Library:
             warnings.simplefilter("ignore")
             detail = wanted.detail(importlib.import_module(wanted.module))
     except Exception as error:  # noqa: BLE001  anything at all happens where driver libraries are missing
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        return Library(wanted.name, version, problem=f"cannot be imported: {first}", hint=wanted.hint)
+        return Library(wanted.name, version, problem=f"cannot be imported: {first_line(error)}", hint=wanted.hint)
     return Library(wanted.name, version, detail)
 
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of a library's message that says something; its messages run over many, or are empty."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 class GpupipeError(Exception):
     """An expected failure.
 

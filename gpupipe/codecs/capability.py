@@ -9,6 +9,7 @@ from typing import Any
 from gpupipe.codecs import pynv
 from gpupipe.codecs.cuvid import decoder_caps
 from gpupipe.device.driver import driver, same_context
+from gpupipe.errors import first_line
 
 DECODERS: dict[str, dict[str, tuple[int, ...]]] = {
     "h264": {"4:2:0": (8, 10), "4:2:2": (8, 10), "4:4:4": (8,)},
@@ -83,11 +84,6 @@ def unusable(gpu: int) -> str | None:
     if gpu >= len(found.gpus):
         return found.reason or f"there is no cuda:{gpu}"
     return pynv.missing()
-
-
-def first_line(error: Exception) -> str:
-    """The first line of a library's message that says something; its messages run over many."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 @lru_cache(maxsize=256)

@@ -10,11 +10,10 @@ import av.bitstream
 import av.error
 
 from gpupipe.codecs import pynv
-from gpupipe.codecs.capability import first_line
 from gpupipe.codecs.nvdec_support import CODECS, StreamFacts, supports, surface_format
 from gpupipe.codecs.sequence import base_layer, layered, signature
 from gpupipe.device.driver import primary_context, same_context
-from gpupipe.errors import DeviceError
+from gpupipe.errors import DeviceError, first_line
 from gpupipe.frame import NO_PTS, FrameBatch
 
 if TYPE_CHECKING:

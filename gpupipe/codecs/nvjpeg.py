@@ -15,7 +15,7 @@ import av
 
 from gpupipe.codecs import pynv
 from gpupipe.device.driver import driver
-from gpupipe.errors import DeviceError, PlanError
+from gpupipe.errors import DeviceError, PlanError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +98,7 @@ class NvjpegEncoder:
                 self._lane.synchronize()
                 data = self._fetch(self._encode_jpeg(list(rgb), quality=self._quality))
         except RuntimeError as error:
-            raise DeviceError(f"nvJPEG failed: {str(error).splitlines()[0]}", where=self._lane.device) from None
+            raise DeviceError(f"nvJPEG failed: {first_line(error)}", where=self._lane.device) from None
         return [self._packet(batch, row, picture) for row, picture in enumerate(data)]
 
     def _fetch(self, coded: list[torch.Tensor]) -> list[bytes]:

@@ -6,7 +6,7 @@ import importlib
 from functools import lru_cache
 from typing import Any
 
-from gpupipe.errors import DeviceError
+from gpupipe.errors import DeviceError, first_line
 
 HINT = "pip install 'gpupipe[gpu]', and in a container NVIDIA_DRIVER_CAPABILITIES=compute,video,utility"
 
@@ -18,8 +18,7 @@ def _import() -> tuple[Any, str | None]:
     except ImportError as error:
         reason = "PyNvVideoCodec is not installed" if error.name == "PyNvVideoCodec" else f"PyNvVideoCodec: {error}"
     except Exception as error:  # noqa: BLE001  it raises RuntimeError and its own types where driver libraries are missing
-        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        reason = f"PyNvVideoCodec cannot be used: {first.strip()}"
+        reason = f"PyNvVideoCodec cannot be used: {first_line(error)}"
     return None, reason
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpupipe.device.driver import enter_context
-from gpupipe.errors import DeviceError
+from gpupipe.errors import DeviceError, first_line
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -31,8 +31,8 @@ class CudaLane:
             enter_context(torch.device(device).index or 0)
             self.stream: Any = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
         except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-            reason = str(error).splitlines()[0]
-            raise DeviceError(f"torch cannot use {device}: {reason}", hint="install a CUDA build of torch") from None
+            message = f"torch cannot use {device}: {first_line(error)}"
+            raise DeviceError(message, hint="install a CUDA build of torch") from None
         self.handle = int(self.stream.cuda_stream)
 
     def active(self) -> AbstractContextManager[object]:
@@ -54,7 +54,7 @@ class CudaLane:
         try:
             self.stream.synchronize()
         except RuntimeError as error:
-            raise DeviceError(f"{self.device} failed: {str(error).splitlines()[0]}") from None
+            raise DeviceError(f"{self.device} failed: {first_line(error)}") from None
 
 
 def plane_dtype(source: FrameFormat) -> torch.dtype:
