@@ -32,6 +32,10 @@ class Range(StrEnum):
     FULL = "full"
 
 
+AV_RANGE: dict[Range | None, int] = {None: 0, Range.LIMITED: 1, Range.FULL: 2}
+"""libavutil's AVColorRange."""
+
+
 class ChromaLocation(StrEnum):
     """Where a subsampled chroma sample sits among its luma samples (H.273 Chroma420SampleLocType)."""
 

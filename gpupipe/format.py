@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, get_args
 
 from gpupipe.color import ColorSpec
 
@@ -86,7 +86,9 @@ def pixel_format(name: str) -> PixelFormat | None:
     return PIXEL_FORMATS.get(name.replace("yuvj", "yuv"))
 
 
-FieldOrder = Literal["progressive", "tt", "bb", "tb", "bt", "unknown"]
+FieldOrder = Literal["unknown", "progressive", "tt", "bb", "tb", "bt"]
+FIELD_ORDERS: tuple[FieldOrder, ...] = get_args(FieldOrder)
+"""In the order of libav's AVFieldOrder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,6 @@ class FrameFormat:
     field_order: FieldOrder = "progressive"
     device: str = "cpu"
     """`cpu` or `cuda:N`."""
-    batch: int = 1
 
     @property
     def interlaced(self) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from fractions import Fraction
 
     import av
@@ -36,8 +35,6 @@ class FrameBatch:
     durations: tuple[int, ...] = ()
     """Display time of each picture in `time_base`; 0 where unknown."""
     native: av.VideoFrame | None = None
-    side_data: Mapping[str, bytes] = field(default_factory=dict)
-    """Per-picture metadata that the encoder may carry, by libav's side data name (closed captions, HDR10+)."""
     ready: object | None = None
     """CUDA event after which the planes hold the picture; None on the CPU."""
 

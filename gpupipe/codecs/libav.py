@@ -13,8 +13,9 @@ import av.logging
 from gpupipe.codecs.frame_numbers import COUNTING, FrameNumbers, bitstream_rate
 from gpupipe.codecs.libav_log import captured_log, captured_stderr, reason
 from gpupipe.codecs.libav_options import FLAG_GLOBAL_HEADER, FLAG_INTERLACED, check_options, rate_control
+from gpupipe.color import AV_RANGE
 from gpupipe.errors import MediaError, PlanError
-from gpupipe.format import FrameFormat, pixel_format
+from gpupipe.format import FIELD_ORDERS, FrameFormat, pixel_format
 from gpupipe.frame import NO_PTS, FrameBatch
 
 if TYPE_CHECKING:
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
 
 MP4_ONLY = frozenset({"av1", "vp8", "vp9"})
 """Codecs that libav's MOV muxer takes as a stream and then refuses in its header."""
-AV_FIELD_ORDER = {"unknown": 0, "progressive": 1, "tt": 2, "bb": 3, "tb": 4, "bt": 5}
 _IGNORED = re.compile(r"Error parsing option|Unknown option|Invalid value for", re.IGNORECASE)
 """How x264's and x265's wrappers tell of a parameter that they leave out."""
-AV_RANGE = {None: 0, "limited": 1, "full": 2}
 
 
 class LibavDecoder:
@@ -134,7 +133,7 @@ class LibavEncoder:
         context.color_trc, context.color_primaries = source.color.transfer, source.color.primaries
         context.thread_type = "AUTO"
         context.flags |= FLAG_GLOBAL_HEADER | (FLAG_INTERLACED if source.interlaced else 0)
-        context.field_order = AV_FIELD_ORDER[source.field_order]
+        context.field_order = FIELD_ORDERS.index(source.field_order)
         rate_control(context, s)
         if s.codec == "hevc":
             context.codec_tag = "hvc1"  # QuickTime plays no hev1

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import av
 import torch
 
-from gpupipe.color import Range
+from gpupipe.color import AV_RANGE
 
 if TYPE_CHECKING:
     from gpupipe.format import FrameFormat, PixelFormat
     from gpupipe.frame import FrameBatch
 
-AV_RANGE = {None: 0, Range.LIMITED: 1, Range.FULL: 2}
+__all__ = ["AV_RANGE", "new_frame", "planes_of"]
 
 
 def _views(frame: av.VideoFrame, pixels: PixelFormat) -> tuple[torch.Tensor, ...]:

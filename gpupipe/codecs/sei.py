@@ -9,8 +9,10 @@ import re
 import struct
 
 _NAL_HEADER = {"h264": b"\x06", "hevc": b"\x4e\x01"}  # SEI; HEVC: prefix SEI, layer 0, temporal id 1
-_VCL = {"h264": range(1, 6), "hevc": range(32)}
-_START = re.compile(b"\x00\x00\x01")
+VCL = {"h264": range(1, 6), "hevc": range(32)}
+"""NAL unit types of coded slices."""
+START = re.compile(b"\x00\x00\x01")
+"""Start code of Annex B."""
 _MASTERING, _LIGHT = 137, 144
 
 
@@ -44,8 +46,8 @@ def hdr_sei(codec: str, mastering: str | None, light: tuple[int, int] | None) ->
 
 def before_picture(codec: str, data: bytes, sei: bytes) -> bytes:
     """Puts an SEI NAL unit in front of the first coded slice of an Annex-B access unit."""
-    for match in _START.finditer(data):
-        if match.end() < len(data) and nal_type(codec, data, match.end()) in _VCL[codec]:
+    for match in START.finditer(data):
+        if match.end() < len(data) and nal_type(codec, data, match.end()) in VCL[codec]:
             at = match.start() - (match.start() > 0 and data[match.start() - 1] == 0)
             return data[:at] + sei + data[at:]
     return data

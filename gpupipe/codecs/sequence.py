@@ -9,21 +9,20 @@ import av.bitstream
 import av.error
 import av.logging
 
-from gpupipe.codecs.sei import nal_type
+from gpupipe.codecs.libav_log import captured_log
+from gpupipe.codecs.sei import START, VCL, nal_type
 
-_START = re.compile(b"\x00\x00\x01")
 _SPS = {"h264": 7, "hevc": 33}
-_VCL = {"h264": range(1, 6), "hevc": range(32)}
 _OFFSET = re.compile(r"(?:conf_win|frame_crop)_(?:left|top)_offset\s.*=\s*(\d+)")
 _MONOCHROME = re.compile(r"chroma_format_idc\s.*=\s*0\s*$")
 
 
 def _parameter_sets(codec: str, data: bytes) -> bytes:
     """All SPS NAL units before the first slice."""
-    starts = [m.end() for m in _START.finditer(data)]
+    starts = [m.end() for m in START.finditer(data)]
     found = b""
     for start, following in zip(starts, [*starts[1:], len(data) + 3], strict=True):
-        if start >= len(data) or nal_type(codec, data, start) in _VCL[codec]:
+        if start >= len(data) or nal_type(codec, data, start) in VCL[codec]:
             break
         if nal_type(codec, data, start) == _SPS[codec]:
             found += data[start : following - 3].rstrip(b"\x00")
@@ -62,15 +61,11 @@ def unusual_headers(stream: av.VideoStream) -> str | None:
     """
     if stream.codec_context.codec.canonical_name not in _SPS or not stream.codec_context.extradata:
         return None
-    level = av.logging.get_level()
     try:
-        with av.logging.Capture() as log:
-            av.logging.set_level(av.logging.INFO)
+        with captured_log(av.logging.INFO) as log:
             av.bitstream.BitStreamFilterContext("trace_headers", stream)
     except av.error.FFmpegError:
         return None  # headers that cannot be read: decoding will tell
-    finally:
-        av.logging.set_level(level)
     lines = [line for _, _, line in log]
     if any(int(m.group(1)) for line in lines if (m := _OFFSET.search(line))):
         return "the picture is cropped at its left or top, which NVDEC's library ignores"
@@ -81,7 +76,7 @@ def unusual_headers(stream: av.VideoStream) -> str | None:
 
 def _units(data: bytes) -> list[bytes]:
     """NAL units of an Annex-B access unit, each with its three-byte start code."""
-    starts = [m.start() for m in _START.finditer(data)]
+    starts = [m.start() for m in START.finditer(data)]
     return [data[a:b] for a, b in zip(starts, [*starts[1:], len(data)], strict=True)]
 
 

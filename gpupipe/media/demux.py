@@ -42,7 +42,7 @@ class Demuxer:
     """
 
     def __init__(self, info: SourceInfo, journal: Journal, *, range_start: int | None = None) -> None:
-        self._info, self._journal, self._range_start = info, journal, range_start
+        self._info, self._journal = info, journal
         self.container: InputContainer
         """Open from the start of the Demuxer's life to its end."""
         self.video_stream: av.VideoStream

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 TS_NONSTRICT = 0x20000
 """AVFMT_TS_NONSTRICT: the muxer takes equal decoding times."""
-FIELD_ORDERS = ("unknown", "progressive", "tt", "bb", "tb", "bt")
-"""In the order of AVFieldOrder."""
 
 _OF_THE_FILE = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder", "encoding_tool", "duration"})
 """Tags that describe the source's container, not its content."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from gpupipe.format import FIELD_ORDERS
 from gpupipe.media import describe, matroska
 from gpupipe.media.lanes import AudioLane, CopyLane, Lane, Span, TextLane, VideoLane
 from gpupipe.media.source import HdrInfo
@@ -79,7 +80,7 @@ class HeaderBuilder:
         if header.sample_aspect:
             context.sample_aspect_ratio = header.sample_aspect
         if header.field_order != "unknown":
-            context.field_order = describe.FIELD_ORDERS.index(header.field_order)
+            context.field_order = FIELD_ORDERS.index(header.field_order)
         if header.display_matrix is not None:
             stream.set_display_matrix(header.display_matrix)
         info = self._info(self._source.video.index)

@@ -10,7 +10,7 @@ from av.stream import Disposition
 
 from gpupipe.color import UNSPECIFIED, ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.errors import MediaError
-from gpupipe.format import FieldOrder, FrameFormat
+from gpupipe.format import FIELD_ORDERS, FieldOrder, FrameFormat
 from gpupipe.media.container import StreamNotes, clean_tags, open_input, stream_notes
 from gpupipe.media.layout import layout_of
 from gpupipe.media.picture import FirstPicture, display_matrix, embedded_timecode, first_picture, hdr, shown_info
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from av.container import InputContainer
 
-_FIELD_ORDERS: tuple[FieldOrder, ...] = ("unknown", "progressive", "tt", "bb", "tb", "bt")  # AVFieldOrder
 _BELIEVABLE_BITS = 50
 """A file of fewer bits a second than this does not have the duration that its header claims."""
 
@@ -181,7 +180,7 @@ def _color(
 
 def _field_order(stated: int, shown: str) -> FieldOrder:
     """The stream's statement, unless its first picture contradicts it by being interlaced."""
-    order = _FIELD_ORDERS[stated] if stated < len(_FIELD_ORDERS) else "unknown"
+    order = FIELD_ORDERS[stated] if stated < len(FIELD_ORDERS) else "unknown"
     if order in ("unknown", "progressive") and shown != "P":
         return "tt" if shown == "T" else "bb"
     return order
