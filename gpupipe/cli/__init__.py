@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 VERBS = ("run", "plan", "probe", "doctor", "sample")
-DONE, FAILED, USAGE, BUG, WARNED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+DONE, USAGE, BUG, WARNED, INTERRUPTED = 0, 2, 3, 4, 130  # 1: see GpupipeError
 
 
 class Verbs(click.Group):

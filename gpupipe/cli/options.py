@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from gpupipe.device import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,7 @@ _PATH = click.Path(path_type=Path, readable=False)  # who may read what is said 
 
 
 def _device(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
-    if value is not None and not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+    if value is not None and not NAMES.fullmatch(value):
         raise click.BadParameter(f"a device is auto, cpu, cuda or cuda:N, not {value!r}")
     return value
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpupipe.cli import DONE, WARNED
 from gpupipe.cli.job import prepare
 from gpupipe.cli.options import job
 from gpupipe.cli.progress import reporting
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from gpupipe.cli.console import Console
     from gpupipe.render import RenderResult
-
-WARNED = 4
 
 
 @click.command(name="run", short_help="Carry out a config.")
@@ -55,7 +54,7 @@ def command(
         with reporting(console) as progress:
             result = render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress)
     _conclude(console, result, journal)
-    return WARNED if strict and len(journal) else 0
+    return WARNED if strict and len(journal) else DONE
 
 
 def _first(console: Console, entry: Entry) -> None:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from gpupipe import stages
 from gpupipe.config.document import read_document
+from gpupipe.device import NAMES
 from gpupipe.errors import ConfigError
 from gpupipe.stages.base import Settings
 
@@ -47,7 +48,7 @@ Bitrate = Annotated[int, BeforeValidator(_bits_per_second)]
 
 
 def _device(value: str) -> str:
-    if re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,4})?", value):
+    if NAMES.fullmatch(value):
         return value
     raise ValueError(f"a device is auto, cpu, cuda or cuda:N, not {value!r}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from gpupipe.device.driver import driver
@@ -9,6 +10,9 @@ from gpupipe.errors import DeviceError
 
 if TYPE_CHECKING:
     from gpupipe.device.base import Lane
+
+NAMES = re.compile(r"auto|cpu|cuda(:[0-9]{1,4})?")
+"""What a device may be called."""
 
 
 def pick_device(wanted: str) -> str:
@@ -21,13 +25,12 @@ def pick_device(wanted: str) -> str:
     found = driver()
     if wanted == "auto":
         return "cuda:0" if found.gpus else "cpu"
-    kind, _, number = wanted.partition(":")
-    if kind != "cuda" or not (number or "0").isdecimal():
+    if not NAMES.fullmatch(wanted):
         raise DeviceError(f"no device is called {wanted!r}", where="device", hint="auto, cpu, cuda or cuda:N")
     if not found.gpus:
         reason = found.reason or "this machine has no NVIDIA GPU"
         raise DeviceError(f"{wanted} was asked for, but {reason}", where="device", hint="use `device: cpu` or `auto`")
-    index = int(number or 0)
+    index = int(wanted.partition(":")[2] or 0)
     if index >= len(found.gpus):
         have = f"{len(found.gpus)} GPU{'s' * (len(found.gpus) > 1)}"
         raise DeviceError(f"{wanted} was asked for, but there is only {have}", where="device", hint="count from cuda:0")

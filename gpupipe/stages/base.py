@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     import torch
 
     from gpupipe.format import FrameFormat
@@ -25,22 +23,19 @@ class Settings(BaseModel):
 
 
 class Stage(Protocol):
-    """One step of the chain.
+    """One step of the chain; a base class for those who want its defaults.
 
     A module `gpupipe/stages/NAME.py` holds one: a class `STAGE` whose `Settings` are its keys in the config. Adding a
     stage is that file and its test. It may import torch inside `prepare` and `__call__` only where it can be planned
     without; it neither synchronises, logs nor calls `.item()` in `__call__`.
     """
 
-    name: ClassVar[str]
     Settings: ClassVar[type[Settings]]
-    working: Working
+    working: ClassVar[Working]
     """`any`: works on the decoder's own planes, planar or semi-planar; `rgb`: needs rgbf16 or rgbf32."""
-    window: tuple[int, int]
-    """Frames wanted before and after the one at hand."""
-    graphable: bool
+    graphable: ClassVar[bool] = True
     """Whether `__call__` may be captured in a CUDA Graph."""
-    keeps_fields: bool
+    keeps_fields: ClassVar[bool] = True
     """Whether interlaced pictures come out with their two fields intact."""
 
     def __init__(self, settings: Any) -> None: ...
@@ -50,8 +45,9 @@ class Stage(Protocol):
         ...
 
     def notes(self, source: FrameFormat) -> tuple[str, ...]:
-        """What the plan should say about this stage on this source (rounding, siting); may be empty."""
-        ...
+        """What the plan should say about this stage on this source (rounding, siting)."""
+        del source
+        return ()
 
     def prepare(self, source: FrameFormat) -> None:
         """Makes what every frame needs (grids, weights, tables) on `source.device`; called once, before any frame."""
@@ -60,11 +56,3 @@ class Stage(Protocol):
     def __call__(self, planes: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """Transforms the planes of a batch in `source` format to `output_format(source)`."""
         ...
-
-
-class Retiming(Protocol):
-    """A stage that changes when frames are shown, not their pixels (`fps`)."""
-
-    name: ClassVar[str]
-    Settings: ClassVar[type[Settings]]
-    rate: Fraction

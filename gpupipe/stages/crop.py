@@ -29,18 +29,14 @@ class CropSettings(base.Settings):
     y: int | None = None
 
 
-class Crop:
+class Crop(base.Stage):
     """Luma is always cut. Chroma is cut where the corner falls on a chroma sample, and else moved by part of a sample.
 
     An interlaced picture keeps its fields: y and height must be multiples of two lines a chroma line.
     """
 
-    name: ClassVar[str] = "crop"
     Settings: ClassVar[type[base.Settings]] = CropSettings
-    working: base.Working = "any"
-    window: tuple[int, int] = (0, 0)
-    graphable: bool = True
-    keeps_fields: bool = True
+    working: ClassVar[base.Working] = "any"
 
     def __init__(self, settings: CropSettings) -> None:
         self.settings = settings

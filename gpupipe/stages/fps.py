@@ -47,7 +47,6 @@ class FpsSettings(base.Settings):
 class Fps:
     """Not a pixel stage: the executor reads `rate` and shows, at every output time, the frame of that time."""
 
-    name: ClassVar[str] = "fps"
     Settings: ClassVar[type[base.Settings]] = FpsSettings
 
     def __init__(self, settings: FpsSettings) -> None:

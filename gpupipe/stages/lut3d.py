@@ -24,18 +24,14 @@ class Lut3dSettings(base.Settings):
     interpolation: Literal["tetrahedral", "trilinear"] = "tetrahedral"
 
 
-class Lut3d:
+class Lut3d(base.Stage):
     """Looks R'G'B' up as it is, in the source's own primaries and transfer: choose a table made for them.
 
     Values beyond the table's domain (0..1 where it does not say) take the value at its edge. Computed in float32.
     """
 
-    name: ClassVar[str] = "lut3d"
     Settings: ClassVar[type[base.Settings]] = Lut3dSettings
-    working: base.Working = "rgb"
-    window: tuple[int, int] = (0, 0)
-    graphable: bool = True
-    keeps_fields: bool = True
+    working: ClassVar[base.Working] = "rgb"
 
     def __init__(self, settings: Lut3dSettings) -> None:
         self.settings = settings

@@ -58,15 +58,11 @@ class OrientSettings(base.Settings):
         return self
 
 
-class Orient:
+class Orient(base.Stage):
     """A pure permutation of samples, except that 4:2:2 turned by a quarter has its chroma resampled to stay 4:2:2."""
 
-    name: ClassVar[str] = "orient"
     Settings: ClassVar[type[base.Settings]] = OrientSettings
-    working: base.Working = "any"
-    window: tuple[int, int] = (0, 0)
-    graphable: bool = True
-    keeps_fields: bool = True
+    working: ClassVar[base.Working] = "any"
 
     def __init__(self, settings: OrientSettings) -> None:
         self.settings = settings

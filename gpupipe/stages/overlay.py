@@ -54,15 +54,11 @@ class _Placement(NamedTuple):
     top: int
 
 
-class Overlay:
+class Overlay(base.Stage):
     """Alpha-over in R'G'B' (not linear light): the picture's code values are taken for the frame's own colour space."""
 
-    name: ClassVar[str] = "overlay"
     Settings: ClassVar[type[base.Settings]] = OverlaySettings
-    working: base.Working = "rgb"
-    window: tuple[int, int] = (0, 0)
-    graphable: bool = True
-    keeps_fields: bool = True
+    working: ClassVar[base.Working] = "rgb"
 
     def __init__(self, settings: OverlaySettings) -> None:
         self.settings = settings

@@ -40,15 +40,11 @@ class PadSettings(base.Settings):
     """`"#rrggbb"` or a name: 8-bit R'G'B' in the source's own primaries and transfer, coded by its matrix and range."""
 
 
-class Pad:
+class Pad(base.Stage):
     """Luma is always copied. Chroma is moved by part of a sample where the picture comes to lie between samples."""
 
-    name: ClassVar[str] = "pad"
     Settings: ClassVar[type[base.Settings]] = PadSettings
-    working: base.Working = "any"
-    window: tuple[int, int] = (0, 0)
-    graphable: bool = True
-    keeps_fields: bool = True
+    working: ClassVar[base.Working] = "any"
 
     def __init__(self, settings: PadSettings) -> None:
         self.settings = settings

@@ -32,19 +32,15 @@ class ResizeSettings(base.Settings):
     and cuts what stands over, evenly on both sides. The last two need both sides."""
 
 
-class Resize:
+class Resize(base.Stage):
     """Interlaced pictures are scaled field by field, each at its own phase.
 
     The display aspect ratio is kept: the sample aspect changes where the two sides scale differently. A change of less
     than half a per cent comes from rounding to whole pixels, and then the sample aspect stays as it was.
     """
 
-    name: ClassVar[str] = "resize"
     Settings: ClassVar[type[base.Settings]] = ResizeSettings
-    working: base.Working = "any"
-    window: tuple[int, int] = (0, 0)
-    graphable: bool = True
-    keeps_fields: bool = True
+    working: ClassVar[base.Working] = "any"
 
     def __init__(self, settings: ResizeSettings) -> None:
         self.settings = settings

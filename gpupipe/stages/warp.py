@@ -61,15 +61,12 @@ class WarpSettings(base.Settings):
         return self
 
 
-class Warp:
+class Warp(base.Stage):
     """Samples along a grid made once. Half precision pixels are sampled in float32 (see `ops.warp.sample`)."""
 
-    name: ClassVar[str] = "warp"
     Settings: ClassVar[type[base.Settings]] = WarpSettings
-    working: base.Working = "rgb"
-    window: tuple[int, int] = (0, 0)
-    graphable: bool = True
-    keeps_fields: bool = False
+    working: ClassVar[base.Working] = "rgb"
+    keeps_fields: ClassVar[bool] = False
 
     def __init__(self, settings: WarpSettings) -> None:
         self.settings = settings
