@@ -2,7 +2,7 @@
 
 What has to be done is decided once, from the two formats; see `Converter.kind`. The arithmetic is that of ITU-T H.273
 (equations 20 to 28 for levels, 38 to 43 for the matrix), in float32 on both devices. Chroma siting: `ops.chroma`;
-rounding and dither: `ops.levels`. On CUDA the hot pairs, YUV to and from float R'G'B', go through one Triton kernel.
+rounding and dither: `ops.components`. On CUDA YUV to and from float R'G'B' goes through one Triton kernel.
 
 Error of fp16 storage: a value in 0.5..1 is rounded by at most 2^-12, that is 0.06 code values in 8 bit, 0.22 in 10 bit
 and 0.86 in 12 bit limited range (twice that for super-white, 1..2). YUV -> rgbf16 -> YUV of 4:4:4 material comes back
@@ -19,8 +19,9 @@ import torch
 from gpupipe.color import LUMA_COEFFICIENTS, Matrix, Range
 from gpupipe.errors import PlanError
 from gpupipe.ops.chroma import ChromaFilter
+from gpupipe.ops.components import Reader, Writer, finish, split, storage_dtype
 from gpupipe.ops.lattice import plane_lattices
-from gpupipe.ops.levels import UNIT, Reader, Writer, component_levels, finish, split, storage_dtype
+from gpupipe.ops.levels import UNIT, component_levels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

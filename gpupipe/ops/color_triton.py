@@ -14,8 +14,9 @@ import triton
 import triton.language as tl
 
 from gpupipe.ops import dither
+from gpupipe.ops.components import split
 from gpupipe.ops.lattice import plane_lattices
-from gpupipe.ops.levels import component_levels, split
+from gpupipe.ops.levels import component_levels
 
 if TYPE_CHECKING:
     from gpupipe.color import Range

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpupipe.color import LUMA_COEFFICIENTS, Matrix, Range
 from gpupipe.errors import PlanError
+from gpupipe.ops.levels import component_levels
 
 if TYPE_CHECKING:
     from gpupipe.format import FrameFormat
@@ -48,23 +49,19 @@ def color_codes(rgb: tuple[int, int, int], source: FrameFormat, where: str) -> t
     if pixels.layout == "float":
         return ((red, green, blue),)
     spec, _ = source.color.resolved(pixels.family, source.width, source.height)
-    limited, unit = spec.range is Range.LIMITED, float(1 << (pixels.depth - 8))
-    top = float((1 << pixels.depth) - 1)
 
-    def code(value: float, *, chroma: bool = False) -> float:
-        if limited:
-            exact = ((224 * value + 128) if chroma else (219 * value + 16)) * unit
-        else:
-            exact = top * value + ((1 << (pixels.depth - 1)) if chroma else 0)
-        return float(min(max(int(exact + 0.5), 0), int(top)) << pixels.msb_shift)
+    def code(value: float, index: int) -> float:
+        level = component_levels(pixels, spec.range or Range.LIMITED, index)
+        exact = level.scale * value + level.offset
+        return float(min(max(int(exact + 0.5), 0), level.top) << pixels.msb_shift)
 
     if pixels.family == "rgb":
-        return ((code(green),), (code(blue),), (code(red),))
+        return ((code(green, 1),), (code(blue, 2),), (code(red, 0),))
     luma, cb, cr = _ycc((red, green, blue), spec.matrix, where)
     if pixels.family == "gray":
-        return ((code(luma),),)
-    u, v = code(cb, chroma=True), code(cr, chroma=True)
-    return ((code(luma),), (u, v)) if pixels.layout == "semiplanar" else ((code(luma),), (u,), (v,))
+        return ((code(luma, 0),),)
+    u, v = code(cb, 1), code(cr, 2)
+    return ((code(luma, 0),), (u, v)) if pixels.layout == "semiplanar" else ((code(luma, 0),), (u,), (v,))
 
 
 def _ycc(rgb: tuple[float, float, float], matrix: Matrix, where: str) -> tuple[float, float, float]:
