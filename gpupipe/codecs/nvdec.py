@@ -248,20 +248,11 @@ class NvdecDecoder:
 
 
 def _planes(address: int, source: FrameFormat) -> tuple[torch.Tensor, ...]:
-    """Views of a packed surface: luma rows, then chroma rows.
+    """Views of a packed surface, N = 1.
 
     The library's own DLPack view is `height * 1.5` rows, which drops the last chroma row of odd heights.
     """
-    import torch  # noqa: PLC0415  a plan needs `supports` and no torch
+    from gpupipe.device.cuda import plane_dtype, surface_planes, surface_shape, tensor_at  # noqa: PLC0415  torch
 
-    from gpupipe.device.cuda import tensor_at  # noqa: PLC0415
-
-    width, height = source.width, source.height
-    dtype = torch.uint8 if source.pixels.depth == 8 else torch.uint16
-    if source.pixels.layout == "planar":
-        whole = tensor_at(address, (3, 1, height, width), dtype, source.device)
-        return whole[0], whole[1], whole[2]
-    even, rows = width + (width & 1), (height + 1) // 2
-    whole = tensor_at(address, (height + rows, even), dtype, source.device)
-    luma, chroma = whole[:height, :width], whole[height:].view(rows, even // 2, 2)
-    return luma.unsqueeze(0), chroma.unsqueeze(0)
+    whole = tensor_at(address, surface_shape(source, 1), plane_dtype(source), source.device)
+    return surface_planes(whole, source)

@@ -140,6 +140,23 @@ def tensor_at(address: int, shape: tuple[int, ...], dtype: torch.dtype, device: 
     return torch.as_tensor(_Memory(address, shape, typestr), device=device)
 
 
+def surface_shape(source: FrameFormat, rows: int) -> tuple[int, ...]:
+    """Shape of one tensor that holds `rows` packed surfaces as NVDEC lays them out: luma rows, then chroma rows."""
+    width, height = source.width, source.height
+    if source.pixels.layout == "planar":
+        return (rows, 3, height, width)
+    return (rows, height + (height + 1) // 2, width + (width & 1))
+
+
+def surface_planes(whole: torch.Tensor, source: FrameFormat) -> tuple[torch.Tensor, ...]:
+    """The planes, with a leading N, as views of a tensor of `surface_shape`."""
+    if source.pixels.layout == "planar":
+        return whole[:, 0], whole[:, 1], whole[:, 2]
+    rows, lines, even = whole.shape
+    chroma = whole[:, source.height :].view(rows, lines - source.height, even // 2, 2)
+    return whole[:, : source.height, : source.width], chroma
+
+
 def copy_of(batch: FrameBatch, lane: Lane) -> FrameBatch:
     """The same pictures in memory of their own, copied on the lane without waiting.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gpupipe.device.cuda import plane_dtype
+from gpupipe.device.cuda import plane_dtype, surface_planes, surface_shape
 from gpupipe.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -94,11 +94,5 @@ class Slot:
 
 def _store(source: FrameFormat, rows: int) -> tuple[torch.Tensor, Planes]:
     """One tensor that holds packed surfaces, and the planes as views of it. Zeroed: a short batch has defined rows."""
-    width, height = source.width, source.height
-    dtype, device = plane_dtype(source), source.device
-    if source.pixels.layout == "planar":
-        whole = torch.zeros((rows, 3, height, width), dtype=dtype, device=device)
-        return whole, (whole[:, 0], whole[:, 1], whole[:, 2])
-    even, chroma_rows = width + (width & 1), (height + 1) // 2
-    whole = torch.zeros((rows, height + chroma_rows, even), dtype=dtype, device=device)
-    return whole, (whole[:, :height, :width], whole[:, height:].view(rows, chroma_rows, even // 2, 2))
+    whole = torch.zeros(surface_shape(source, rows), dtype=plane_dtype(source), device=source.device)
+    return whole, surface_planes(whole, source)
