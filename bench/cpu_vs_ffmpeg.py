@@ -1,6 +1,6 @@
 """What gpupipe costs on the CPU beside ffmpeg: paired runs of the same encode, wall time, median of the ratios.
 
-    python bench/cpu_vs_ffmpeg.py [--pairs 5] [--seconds 8] [--json bench/results/cpu_vs_ffmpeg.json]
+    python bench/cpu_vs_ffmpeg.py [--pairs 5] [--seconds 16] [--json bench/results/cpu_vs_ffmpeg.json]
 
 Two cases: a plain transcode, and one with a resize to 720p (ffmpeg's scale filter with the same kernel). Both sides use
 libx264 with the same preset and CRF; the clip is generated. The outputs are checked (frame count, PSNR between the two)
@@ -35,7 +35,7 @@ VIDEO = "output: {video: {codec: h264, encoder: libx264, quality: 20, preset: me
 
 def make_clip(path: Path, seconds: int) -> None:
     """A moving 1080p clip with detail and grain."""
-    source = f"testsrc2=s=1920x1080:r=30:d={seconds},noise=alls=8:allf=t,format=yuv420p"
+    source = f"testsrc2=s=1920x1080:r=30:d={seconds},noise=alls=3:allf=t,format=yuv420p"
     subprocess.run(
         [
             "ffmpeg",
@@ -116,7 +116,7 @@ def main() -> None:
     """Runs, prints and writes the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=8)
+    parser.add_argument("--seconds", type=int, default=16)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     results: dict[str, object] = {}

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gpupipe.errors import GpupipeError
+from gpupipe.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
 def printable(text: str) -> str:
     r"""`text` on one line, with everything a terminal would obey instead of show written as an escape (\n, \x1b)."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def _plain(value: object) -> object:
-    """Dataclasses, fractions, paths and enums as JSON's own types."""
-    from gpupipe.plan.model import plain  # noqa: PLC0415  it needs PyAV, whose absence `doctor` must survive
-
-    return plain(value)
 
 
 class Console:
@@ -48,7 +42,7 @@ class Console:
         """One line of the JSON log; nothing in a text log."""
         if self.json_log and (event == "error" or not self.quiet):
             time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            self.write_line(json.dumps({"event": event, "time": time} | {k: _plain(v) for k, v in facts.items()}))
+            self.write_line(json.dumps({"event": event, "time": time} | {k: plain(v) for k, v in facts.items()}))
 
     def say(self, line: str) -> None:
         """A line of the text log."""
@@ -73,7 +67,7 @@ class Console:
 
     def json(self, value: object) -> None:
         """What was asked for, on stdout, as JSON in plain ASCII."""
-        self._to_stdout(json.dumps(_plain(value), indent=2))
+        self._to_stdout(json.dumps(plain(value), indent=2))
 
     @staticmethod
     def _to_stdout(text: str) -> None:

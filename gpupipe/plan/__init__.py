@@ -231,8 +231,3 @@ def _refuse(plan: Plan, config: Config, *, strict: bool) -> None:
         raise PlanError(
             "; ".join(n.message for n in plan.warnings), where="--strict", hint="drop --strict to accept it"
         )
-
-
-def with_output(plan: Plan, output: Path) -> Plan:
-    """The same plan for another output name in the same container."""
-    return replace(plan, output=output)

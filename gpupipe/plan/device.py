@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import av
 
-from gpupipe.media.output import libav_url
+from gpupipe.media.container import open_input
 
 if TYPE_CHECKING:
     from gpupipe.format import FrameFormat
@@ -21,7 +21,7 @@ def choose_decoder(info: SourceInfo, device: str) -> tuple[Literal["libav", "nvd
 
     if info.container == "avi" and info.video.codec in ("h264", "hevc"):
         return "libav", "on the CPU, since AVI holds no presentation times for NVDEC to give back", info.video.format
-    with av.open(libav_url(info.path)) as container:
+    with open_input(info.path) as container:
         stream = container.streams[info.video.index]
         assert isinstance(stream, av.VideoStream)
         refusal = nvdec.supports(info.video, int(device.removeprefix("cuda:")), stream)

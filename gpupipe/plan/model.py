@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel
-
-from gpupipe.format import FrameFormat, PixelFormat
+from gpupipe.plain import Plain, plain
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -19,10 +15,10 @@ if TYPE_CHECKING:
 
     from gpupipe.codecs.base import EncoderSettings
     from gpupipe.config import AudioEncode
+    from gpupipe.format import FrameFormat
     from gpupipe.media.segments import Segment
     from gpupipe.media.source import SourceInfo, Track
 
-Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 StepKind = Literal["stage", "convert", "upload", "download", "even"]
 
 
@@ -109,24 +105,3 @@ class Plan:
         assert isinstance(data, dict)
         relevant = {k: v for k, v in data.items() if k not in ("warnings", "notes", "output")}
         return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
-
-
-def plain(value: object) -> Plain:
-    """Dataclasses, fractions, paths and enums as JSON's own types."""
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(v) for v in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, (type, PixelFormat)):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, BaseModel):
-        return plain(value.model_dump(mode="json"))
-    return _scalar(value)
-
-
-def _scalar(value: object) -> Plain:
-    if isinstance(value, PixelFormat):
-        return value.name
-    if isinstance(value, Enum):
-        return value.name.lower() if isinstance(value, int) else str(value.value)
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

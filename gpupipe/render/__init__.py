@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gpupipe.device import open_lane
 from gpupipe.media.demux import Demuxer
 from gpupipe.media.mux import Muxer, VideoHeader
-from gpupipe.media.output import OutputFile
+from gpupipe.media.output import OutputFile, check_space
 from gpupipe.media.timeline import Window
 from gpupipe.render.codecs import make_decoder, make_encoder
 from gpupipe.render.feed import Feed
@@ -59,6 +59,8 @@ def _carry_out(
     """See `render`; all that a run holds goes with this frame."""
     meter = Meter(plan, progress)
     with ExitStack() as stack:
+        if needed := _known_size(plan):
+            check_space(plan.output, needed)
         target = stack.enter_context(OutputFile(plan.output, overwrite=overwrite, inputs=_inputs(plan)))
         muxer = Muxer(target.path, plan.container, plan.source, plan.tracks, _header(plan), journal, audio=plan.audio)
         stack.callback(muxer.abort)
@@ -121,6 +123,14 @@ class _Writer:
             self._muxer.write_video(packet)
 
 
+def _known_size(plan: Plan) -> int:
+    """Bytes of video that a bitrate promises; 0 where quality rules, whose size nobody knows before."""
+    duration = plan.source.duration
+    if plan.encoder.bitrate is None or duration is None or plan.start_pts is not None or plan.end_pts is not None:
+        return 0
+    return int(plan.encoder.bitrate * duration / 8)
+
+
 def _header(plan: Plan) -> VideoHeader:
     picture = plan.encoder.input_format
     return VideoHeader(
@@ -134,4 +144,5 @@ def _header(plan: Plan) -> VideoHeader:
         offset=plan.origin,
         end=None if plan.end_pts is None else plan.end_pts * plan.source.video.time_base,
         copy_metadata=plan.metadata,
+        encoder=plan.encoder.encoder,
     )
