@@ -118,6 +118,7 @@ def main() -> None:
     parser.add_argument("--no-tests", action="store_true")
     parser.add_argument("--tests", default="")
     parser.add_argument("--codecs", nargs="+", default=["h264", "hevc"])
+    parser.add_argument("--rows", default="", help="only rows that begin so")
     args = parser.parse_args()
     failed = 0
     if not args.no_tests:
@@ -142,11 +143,11 @@ def main() -> None:
             encoder = {"h264": "libx264", "hevc": "libx265"}[codec]
             clip = folder / f"{codec}.mp4"
             make_clip(clip, encoder, args.frames)
-            for row in ROWS:
+            for row in filter(lambda name: name.startswith(args.rows), ROWS):
                 figures = table[f"{codec}: {row}"] = measure(clip, row, folder, args.frames)
                 print(f"{codec}: {row:50} {figures['frames_per_second']:8} frames/s  {figures['spread']}", flush=True)
     facts = {
-        "command": "python bench/device.py",
+        "command": " ".join(["python bench/device.py", *(a for a in sys.argv[1:] if not a.endswith(".json"))]),
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "clip": f"generated 1080p30, {args.frames} frames",
         "versions": versions(),

@@ -34,6 +34,9 @@ def _time_text(value: object) -> object:
 TimeText = Annotated[str, BeforeValidator(_time_text)]
 
 
+LEAST_BITRATE = 4000
+
+
 def _bits_per_second(value: object) -> object:
     """`192k`, `8M` or a plain number."""
     text = str(value).strip() if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
@@ -41,6 +44,8 @@ def _bits_per_second(value: object) -> object:
     rate = round(float(match[1]) * {"": 1, "k": 1_000, "M": 1_000_000}[match[2]]) if match else 0
     if not 0 < rate < 1 << 31:
         raise ValueError(f"a bitrate is a number with k or M, such as 192k or 8M, not {value!r}")
+    if not match[2] and rate < LEAST_BITRATE:  # type: ignore[index]  # a rate above 0 comes from a match
+        raise ValueError(f"{rate} bits a second is next to nothing; write {rate}k for kilobits")
     return rate
 
 
@@ -94,6 +99,12 @@ class VideoOutput(Strict):
         return self
 
 
+def _audio(value: object) -> object:
+    if isinstance(value, str) and value not in ("copy", "none"):
+        raise ValueError(f"audio is copy, none, or {{codec: aac, bitrate: 192k}}, not {value!r}")
+    return value
+
+
 class AudioEncode(Strict):
     """Re-encoded audio."""
 
@@ -106,7 +117,7 @@ class Output(Strict):
 
     path: str | None = None
     video: VideoOutput = VideoOutput()
-    audio: Literal["copy", "none"] | AudioEncode = "copy"
+    audio: Annotated[Literal["copy", "none"] | AudioEncode, BeforeValidator(_audio)] = "copy"
     subtitles: Literal["copy", "none"] = "copy"
     metadata: Literal["copy", "none"] = "copy"
     """Chapters, tags, timecode, attachments, data streams, cover art."""
@@ -182,7 +193,7 @@ def _raise(error: ValidationError, model: type[BaseModel], source: str, prefix: 
     names = [p for p in above if not (isinstance(p, str) and _OF_A_UNION.match(p))]
     if first["type"] == "extra_forbidden" or not (isinstance(last, str) and _OF_A_UNION.match(last)):
         names.append(last)
-    key = prefix + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in names)
+    key = prefix + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in names if p != "")
     hint = None
     message = _WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
     if first["type"] == "extra_forbidden":

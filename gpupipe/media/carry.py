@@ -109,7 +109,13 @@ def _audio(stream: StreamInfo, target: Container, wanted: Wanted) -> Decision:
     plain = _lossless_pcm(codec)
     if codec.startswith("pcm_") and not discrete and holds(target.name, plain):
         return Track(index, "audio", "encode", f"{codec} to {plain}, sample for sample", plain), None
-    return _drop(stream, target, "audio", "; set `audio: {codec: ...}` to re-encode it, or choose another container")
+    what = f"audio whose {stream.details.get('channels')} channels have no names" if discrete else "audio"
+    way_out = (
+        "`audio: {codec: flac}` keeps every sample, .mov and .mkv hold it as it is"
+        if discrete
+        else ("set `audio: {codec: ...}` to re-encode it, or choose another container")
+    )
+    return _drop(stream, target, what, f"; {way_out}")
 
 
 def _subtitle(stream: StreamInfo, target: Container, wanted: Wanted) -> Decision:

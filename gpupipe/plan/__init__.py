@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["Notice", "Plan", "Step", "make_plan"]
 
 
+HDR_TRANSFERS = (16, 18)
+"""PQ (SMPTE ST 2084) and HLG (ARIB STD-B67) of H.273."""
+
+
 def make_plan(
     config: Config, info: SourceInfo, output: Path, *, device: str | None = None, strict: bool = False
 ) -> Plan:
@@ -154,7 +158,7 @@ def _finish_chain(config: Config, info: SourceInfo, builder: ChainBuilder, choic
         raise PlanError(
             f"{choice.encoder} cannot keep the fields of an interlaced source ({builder.format.field_order})",
             where="output.video",
-            hint=f"use one of {', '.join(sorted(FIELD_ENCODERS))}, or deinterlace first",
+            hint=f"use one of {', '.join(sorted(FIELD_ENCODERS))}, or deinterlace it with another program first",
         )
     target = encoder_format(choice, config.output.video, builder.format, source)
     before = builder.format
@@ -171,6 +175,12 @@ def _finish_chain(config: Config, info: SourceInfo, builder: ChainBuilder, choic
         warnings.append(Notice("size-evened", message))
     if builder.format.device != "cpu" and not choice.on_device:
         builder.download(choice.encoder)
+    if target.color.transfer in HDR_TRANSFERS and target.pixels.depth == 8:
+        message = "PQ or HLG in 8 bit shows bands, and gpupipe does not tone-map: choose a 10-bit codec or encoder"
+        warnings.append(Notice("hdr-in-8-bit", message))
+    if choice.codec == "h264" and (target.pixels.depth > 8 or target.pixels.chroma_shift != (1, 1)):
+        hint = "many players and browsers cannot show it; `pixel_format: yuv420p` makes a file for everyone"
+        builder.notes.append(f"H.264 in {target.pixels.name}: {hint}")
     if info.video.hdr.dynamic:
         warnings.append(
             Notice(

@@ -66,7 +66,7 @@ class ChainBuilder:
             raise PlanError(
                 f"the source is interlaced ({self.format.field_order}) and {name} would mix its fields",
                 where=where,
-                hint="deinterlace it first, or leave the stage out",
+                hint="deinterlace it with another program first (gpupipe has no deinterlacer), or leave the stage out",
             )
         if stage.working == "rgb" and self.format.pixels.layout != "float":
             # Half floats hold 11 bits: enough for 10-bit codes to return, not for 12.

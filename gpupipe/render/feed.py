@@ -74,7 +74,7 @@ class Feed:
             missing = promised - self._discarded - decoded
             if missing > 0:
                 message = f"only {decoded} of the {promised} frames that the container promises could be decoded"
-                self._journal.warn("frames-missing", message, count=missing)
+                self._journal.warn("frames-missing", message)
 
 
 def check_stop(stop: StopFlag) -> None:

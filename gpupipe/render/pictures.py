@@ -56,6 +56,8 @@ class Pictures:
         self._clock = FrameClock(video.time_base, video.rate, journal, start=video.start or 0)
         self._retimer = None if plan.retime is None else Retimer(plan.retime, video.time_base)
         self._time_base = plan.encoder.time_base
+        frame = round(1 / (video.rate * video.time_base))
+        self._field = frame // 2 if video.format.interlaced and frame % 2 == 0 else 0
         self.decoded = 0
         """Pictures that the decoder gave, lead-in before the window included."""
 
@@ -90,11 +92,21 @@ class Pictures:
         for batch in self._decode():
             self.decoded += batch.valid
             (given,) = batch.pts
-            pts = self._clock.stamp(None if given == NO_PTS else given, batch.durations[0] if batch.durations else 0)
+            stated = batch.durations[0] if batch.durations else 0
+            duration = self._whole(stated)
+            pts = self._clock.stamp(None if given == NO_PTS else given, duration)
             if window.past(pts):
                 self._packets.past_end = True
             elif window.holds(pts):
-                yield batch if pts == given else batch.with_(pts=(pts,))
+                yield (
+                    batch
+                    if (pts,) + (duration,) == batch.pts + batch.durations
+                    else batch.with_(pts=(pts,), durations=(duration,))
+                )
+
+    def _whole(self, duration: int) -> int:
+        """A picture that was stored as two fields states the time of one of them."""
+        return 2 * duration if self._field and duration == self._field else duration
 
     def _timed(self, batches: Iterator[FrameBatch]) -> Iterator[tuple[FrameBatch, Sequence[int]]]:
         """Each picture with the output pts at which it is shown: its own, or those that retiming gives it."""

@@ -167,7 +167,7 @@ class _Join:
         missing = segment.frames - self._frames
         if segment.frames and missing:
             message = f"a segment held {segment.frames} pictures and {self._frames} could be decoded"
-            self._journal.warn("frames-missing", message, place=f"pts {segment.start}", count=abs(missing))
+            self._journal.warn("frames-missing", message, place=f"pts {segment.start}")
 
 
 def _depth(packets: list[Packet]) -> int:

@@ -45,6 +45,8 @@ class OrientSettings(base.Settings):
     @classmethod
     def _plain(cls, value: object) -> object:
         """YAML reads a bare `off` as false and `on` as true."""
+        if isinstance(value, dict) and isinstance(value.get("mode"), (bool, str)):
+            return {**value, **cls._plain(value["mode"])}  # type: ignore[operator]
         if not isinstance(value, (bool, str)):
             return value
         if value not in _PLAIN:
@@ -98,7 +100,7 @@ class Orient(base.Stage):
         """Size, sample aspect, field order and chroma location after the turn. Raises PlanError if it ruins fields."""
         order = source.field_order
         if source.interlaced and self.turn.transpose:
-            hint = "deinterlace first, or set `orient: off`"
+            hint = "deinterlace it with another program first (gpupipe has no deinterlacer), or set `orient: off`"
             raise PlanError("a quarter turn would ruin interlaced pictures", where=_WHERE, hint=hint)
         if source.interlaced and self.turn.vflip:
             if source.height % (2 << source.pixels.chroma_shift[1]):
