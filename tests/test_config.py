@@ -143,3 +143,16 @@ def test_times_stay_text_and_numbers_stay_numbers(tmp_path: Path) -> None:
 def test_every_stage_refuses_unknown_keys(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"stages\[0\]\.{name}\.no_such_key: unknown key"):
         parse_config({"stages": [{name: {"no_such_key": 1}}]})
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ({"audio": {"codec": "aac", "bitrate": 192}}, "192k"),
+        ({"video": {"bitrate": "800"}}, "800k"),
+        ({"audio": "aac"}, "codec: aac"),
+    ],
+)
+def test_what_is_surely_a_slip_is_an_error_that_says_what_was_meant(output: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_config({"output": output})

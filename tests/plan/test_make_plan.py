@@ -125,3 +125,16 @@ def test_a_plan_is_plain_json_and_its_digest_follows_what_matters(corpus: Path) 
     other = plan(info, {"output": {"video": {"quality": 20}}})
     assert json.loads(json.dumps(one.to_json()))["steps"][0]["name"] == "orient"
     assert one.digest() == same.digest() != other.digest()
+
+
+def test_pq_in_8_bit_is_a_warning_of_its_own() -> None:
+    pq = ColorSpec(matrix=Matrix.BT2020_NCL, transfer=16, primaries=9, range=Range.LIMITED)
+    video = {"encoder": "libx264", "pixel_format": "yuv420p"}
+    made = plan(source("yuv420p10le", color=pq), {"output": {"video": video}})
+    assert {"hdr-in-8-bit", "depth-reduced"} <= {n.code for n in made.warnings}
+    assert "hdr-in-8-bit" not in {n.code for n in plan(source("yuv420p10le", color=pq)).warnings}
+
+
+def test_h264_that_few_can_play_is_a_note() -> None:
+    assert any("yuv422p10le" in note for note in plan(source("yuv422p10le")).notes)
+    assert not any("players" in note for note in plan(source("yuv420p")).notes)
