@@ -98,11 +98,8 @@ class Pictures:
             if window.past(pts):
                 self._packets.past_end = True
             elif window.holds(pts):
-                yield (
-                    batch
-                    if (pts,) + (duration,) == batch.pts + batch.durations
-                    else batch.with_(pts=(pts,), durations=(duration,))
-                )
+                same = (pts, duration) == (given, stated)
+                yield batch if same else batch.with_(pts=(pts,), durations=(duration,))
 
     def _whole(self, duration: int) -> int:
         """A picture that was stored as two fields states the time of one of them."""
