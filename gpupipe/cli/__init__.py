@@ -106,7 +106,7 @@ def main() -> NoReturn:
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends the process without taking the interpreter apart, which with torch loaded costs half a second for nothing."""
+    """Ends the process without taking the interpreter apart: with torch loaded that costs half a second."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
