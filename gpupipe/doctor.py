@@ -88,7 +88,7 @@ _WANTED = (
         "pip install torch: without it only plain transcodes on the CPU run",
         _torch_detail,
     ),
-    _Wanted("triton", "triton", ("triton",), "comes with torch for CUDA: without it the slower torch conversions run"),
+    _Wanted("triton", "triton", ("triton",), "comes with torch for CUDA; without it, torch converts, slower"),
     _Wanted("PyNvVideoCodec", "PyNvVideoCodec", ("PyNvVideoCodec",), f"{_GPU_EXTRA}: NVDEC and NVENC need it"),
     _Wanted(
         "torchvision", "torchvision", ("torchvision",), "pip install torchvision, of torch's release: nvJPEG needs it"

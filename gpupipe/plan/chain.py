@@ -114,7 +114,7 @@ class ChainBuilder:
 
 def at(where: str, error: PlanError) -> PlanError:
     """A stage's error under its key path; a file that it names (a LUT, an image) stays in the message."""
-    file = "" if error.where is None or error.where.startswith("stages.") else f"{error.where}: "
+    file = "" if error.where is None or error.where.startswith(("stages.", "stages[")) else f"{error.where}: "
     return PlanError(f"{file}{error.message}", where=where, hint=error.hint)
 
 

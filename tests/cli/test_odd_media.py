@@ -227,7 +227,7 @@ INTERLACED = {
     "crop: {height: 23}": "would tear the two fields",
     "pad: {height: 57}": "would tear the two fields",
     "resize: {width: 2, height: 2}": "too few for two fields",
-    "warp: {rotate: 5}": "is interlaced (tt) and warp would mix its fields (deinterlace it first",
+    "warp: {rotate: 5}": "is interlaced (tt) and warp would mix its fields (deinterlace it with",
 }
 
 
