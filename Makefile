@@ -92,4 +92,4 @@ test: check ffmpeg
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
 
 bench: $(VENV)/.tools ffmpeg
-	$(BIN)/python bench/cpu_vs_ffmpeg.py --json bench/results/cpu_vs_ffmpeg.json $(BENCH)
+	$(BIN)/python bench/cpu_vs_ffmpeg.py --json bench/results/cpu.json $(BENCH)
