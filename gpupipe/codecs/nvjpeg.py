@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import av
 
 from gpupipe.codecs import pynv
+from gpupipe.codecs.intra import intra_packet
 from gpupipe.device.driver import driver
 from gpupipe.errors import DeviceError, PlanError, first_line
 
@@ -99,7 +100,7 @@ class NvjpegEncoder:
                 data = self._fetch(self._encode_jpeg(list(rgb), quality=self._quality))
         except RuntimeError as error:
             raise DeviceError(f"nvJPEG failed: {first_line(error)}", where=self._lane.device) from None
-        return [self._packet(batch, row, picture) for row, picture in enumerate(data)]
+        return [intra_packet(batch, row, picture, self.settings.time_base) for row, picture in enumerate(data)]
 
     def _fetch(self, coded: list[torch.Tensor]) -> list[bytes]:
         """The bytes of all pictures: gathered on the device, brought over in one copy."""
@@ -110,13 +111,6 @@ class NvjpegEncoder:
             pictures.append(whole[at : at + picture.numel()].tobytes())
             at += picture.numel()
         return pictures
-
-    def _packet(self, batch: FrameBatch, row: int, data: bytes) -> Packet:
-        packet = av.Packet(data)
-        packet.pts = packet.dts = batch.pts[row]
-        packet.duration = batch.durations[row] if row < len(batch.durations) else 0
-        packet.time_base, packet.is_keyframe = self.settings.time_base, True
-        return packet
 
     def finish(self) -> list[Packet]:
         """See `base.Encoder`; nothing is ever held."""

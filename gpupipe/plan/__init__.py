@@ -15,7 +15,15 @@ from gpupipe.media import carry, timecode, timeline
 from gpupipe.media.pixels import losses
 from gpupipe.plan.chain import ChainBuilder, at, entries
 from gpupipe.plan.device import choose_decoder
-from gpupipe.plan.encoder import ANY_SIZE, DEVICE_ENCODERS, FIELD_ENCODERS, Choice, choose_encoder, encoder_format
+from gpupipe.plan.encoder import (
+    ANY_SIZE,
+    DEVICE_ENCODERS,
+    FIELD_ENCODERS,
+    Choice,
+    choose_encoder,
+    encoder_format,
+    options_of,
+)
 from gpupipe.plan.model import Notice, Plan, Step
 from gpupipe.plan.segments import batch_size, choose_segments, graphable
 
@@ -203,7 +211,7 @@ def _settings(
         quality=video.quality,
         bitrate=video.bitrate,
         preset=video.preset,
-        options={k: str(v) for k, v in video.options.items()},
+        options=options_of(video),
         mastering_display=info.video.hdr.mastering_display,
         content_light=info.video.hdr.content_light,
     )

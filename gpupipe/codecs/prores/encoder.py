@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import av
 import torch
 
+from gpupipe.codecs.intra import intra_packet
 from gpupipe.codecs.native import AV_RANGE, planes_of
 from gpupipe.codecs.prores.coder import Coder
 from gpupipe.codecs.prores.profile import profile_of
 from gpupipe.device.staging import PinnedBytes
-from gpupipe.errors import DeviceError
+from gpupipe.errors import DeviceError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,17 +54,12 @@ class ProresEncoder:
                 coded = self._coder.write(self._coder.choose(planes))
                 whole: Any = memoryview(self._staging.fetch(coded.data).numpy())  # type: ignore[arg-type]
         except RuntimeError as error:
-            reason = str(error).splitlines()[0]
-            raise DeviceError(f"ProRes failed: {reason}", where=f"{self._lane.device}, pts {batch.pts[0]}") from None
+            raise DeviceError(
+                f"ProRes failed: {first_line(error)}", where=f"{self._lane.device}, pts {batch.pts[0]}"
+            ) from None
         spans = zip(coded.frames, coded.sizes, strict=True)
-        return [self._packet(batch, row, whole[at : at + size]) for row, (at, size) in enumerate(spans)]
-
-    def _packet(self, batch: FrameBatch, row: int, data: Any) -> Packet:
-        packet = av.Packet(data)
-        packet.pts = packet.dts = batch.pts[row]
-        packet.duration = batch.durations[row] if row < len(batch.durations) else 0
-        packet.time_base, packet.is_keyframe = self.settings.time_base, True
-        return packet
+        time_base = self.settings.time_base
+        return [intra_packet(batch, row, whole[at : at + size], time_base) for row, (at, size) in enumerate(spans)]
 
     def finish(self) -> list[Packet]:
         """See `base.Encoder`; nothing is ever held."""
