@@ -5,19 +5,16 @@ from __future__ import annotations
 import gc
 import os
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpupipe.device import open_lane
-from gpupipe.media.demux import Demuxer
 from gpupipe.media.mux import Muxer, VideoHeader
 from gpupipe.media.output import OutputFile, check_space
-from gpupipe.media.timeline import Window
-from gpupipe.render.codecs import make_decoder, make_encoder
-from gpupipe.render.feed import Feed
-from gpupipe.render.pictures import Pictures, make_transform
+from gpupipe.render.codecs import make_encoder
 from gpupipe.render.progress import Meter, Progress, RenderResult, StopFlag, Tally
 from gpupipe.render.segmented import in_lanes, render_segments
+from gpupipe.render.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,9 +66,8 @@ def _carry_out(
         muxer.close()
         size = target.commit()
     meter.finish()
-    return RenderResult(
-        plan.output, meter.shown, tally.decoded, tally.repeated, tally.dropped, seconds=meter.elapsed, bytes=size
-    )
+    counts = (meter.shown, tally.decoded, tally.repeated, tally.dropped)
+    return RenderResult(plan.output, *counts, seconds=meter.elapsed, startup=meter.startup, bytes=size)
 
 
 def _inputs(plan: Plan) -> tuple[Path, ...]:
@@ -84,22 +80,15 @@ def _one_session(
     plan: Plan, muxer: Muxer, stack: ExitStack, *, meter: Meter, journal: Journal, stop: StopFlag
 ) -> Tally:
     """The whole run in one go: one decoder, one encoder, every packet written as it comes."""
-    demuxer = stack.enter_context(Demuxer(plan.source, journal, range_start=plan.start_pts))
-    lane = open_lane(plan.device)
-    encoder = make_encoder(plan.encoder, lane)
-    stack.callback(encoder.close)
-    transform = make_transform(plan, lane, journal)
-    decoder = make_decoder(plan, demuxer.video_stream, lane, journal)
-    stack.callback(decoder.close)
-    feed = Feed(plan, demuxer, journal, muxer.write_copied, stop)
-    window = Window(plan.start_pts, plan.end_pts)
-    pictures = Pictures(plan, feed, decoder, window=window, transform=transform, lane=lane, journal=journal)
-    writer = _Writer(encoder, muxer)
+    make = partial(make_encoder, plan.encoder)
+    session = Session(plan, stack, make, journal=journal, stop=stop, copied=muxer.write_copied)
+    writer, pictures = _Writer(session.encoder, muxer), session.pictures
+    meter.open()
     for batch in pictures:
         writer.encode(batch)
         meter.count(batch.valid, batch.pts[-1], batch.time_base)
     writer.finish()
-    feed.check(pictures.decoded, meter.shown)
+    session.feed.check(pictures.decoded, meter.shown)
     return Tally(pictures.decoded, pictures.repeated, pictures.dropped)
 
 

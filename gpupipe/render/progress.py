@@ -51,6 +51,8 @@ class RenderResult:
     dropped: int
     """Frames left out by an fps stage."""
     seconds: float
+    startup: float
+    """Seconds of them until file, decoders, graphs and encoders were open."""
     bytes: int
 
 
@@ -69,13 +71,17 @@ class Meter:
     def __init__(self, plan: Plan, report: Callable[[Progress], None]) -> None:
         self._report, self._total = report, expected(plan)
         self._began = self._reported = time.monotonic()
-        self._at = 0.0
+        self._at = self.startup = 0.0
         self.shown = 0
 
     @property
     def elapsed(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self._began
+
+    def open(self) -> None:
+        """All is open; frames begin to flow."""
+        self.startup = self.elapsed
 
     def count(self, frames: int, pts: int, time_base: Fraction) -> None:
         """`frames` more are done, the last of them at `pts`."""

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Protocol
 from gpupipe.device import open_lane
 from gpupipe.media.timeline import Window
 from gpupipe.render.board import Board, Part
-from gpupipe.render.codecs import make_decoder, make_encoder
+from gpupipe.render.codecs import make_decoder
 from gpupipe.render.pictures import Pictures, make_transform
 from gpupipe.render.reading import Pieces
 
 if TYPE_CHECKING:
-    from gpupipe.codecs.base import Packet
+    from collections.abc import Callable
+
+    from gpupipe.codecs.base import Encoder, Packet
+    from gpupipe.device.base import Lane
     from gpupipe.journal import Journal
     from gpupipe.plan import Plan
 
@@ -36,8 +39,8 @@ class SegmentWorker(Protocol):
 class Runner:
     """Decodes, transforms and encodes in one lane; each segment gets an encoder of its own, and so is one part."""
 
-    def __init__(self, plan: Plan, journal: Journal, board: Board) -> None:
-        self._plan, self._journal, self._board = plan, journal, board
+    def __init__(self, plan: Plan, journal: Journal, board: Board, make: Callable[[Lane], Encoder]) -> None:
+        self._plan, self._journal, self._board, self._make = plan, journal, board, make
         self._lane = open_lane(plan.device)
         self._transform = make_transform(plan, self._lane, journal)
 
@@ -49,7 +52,7 @@ class Runner:
     def render(self, index: int) -> None:
         """See `SegmentWorker`."""
         segment = self._board.segments[index]
-        encoder = make_encoder(self._plan.encoder, self._lane)
+        encoder = self._make(self._lane)
         pictures = Pictures(
             self._plan,
             self._reading.read(segment),

@@ -41,6 +41,7 @@ def render_segments(
 ) -> Tally:
     """Carries out a plan by lanes, and writes the joined stream in step with the copied ones."""
     board = start_lanes(plan, stack, journal, partial(make_encoder, plan.encoder), stop)
+    meter.open()
     copied = CopiedStreams(
         plan, stack.enter_context(Demuxer(plan.source, Journal(), range_start=plan.start_pts)), muxer
     )
@@ -69,7 +70,7 @@ def start_lanes(
     if plan.decoder == "nvdec":
         workers, lanes = _device_workers(plan, board, crew, journal=journal, make=make, stop=stop)
     else:
-        workers = [Runner(plan, journal, board) for _ in range(plan.sessions)]
+        workers = [Runner(plan, journal, board, make) for _ in range(plan.sessions)]
         lanes = [(f"runner-{n}", partial(_work, board, worker)) for n, worker in enumerate(workers)]
     for worker in workers:
         stack.callback(worker.close)

@@ -18,7 +18,7 @@ from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.media.segments import timetable
 from gpupipe.plan import make_plan
-from gpupipe.render import render, runner
+from gpupipe.render import render, runner, segmented
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +145,8 @@ def test_a_lane_that_dies_ends_the_run(
     def boom(*_args: object, **_kw: object) -> None:
         raise BoomError
 
-    owner = runner.make_decoder if broken == "decode" else runner.make_encoder
+    module, name = (runner, "make_decoder") if broken == "decode" else (segmented, "make_encoder")
+    owner = getattr(module, name)
     made: list[object] = []
 
     def make(*args: object, **kw: object) -> object:
@@ -155,7 +156,7 @@ def test_a_lane_that_dies_ends_the_run(
             monkeypatch.setattr(thing, broken, boom, raising=False)
         return thing
 
-    monkeypatch.setattr(runner, "make_decoder" if broken == "decode" else "make_encoder", make)
+    monkeypatch.setattr(module, name, make)
     config = {"output": FFV1, "segments": {"seconds": 1}, "sessions": 3}
     with pytest.raises(BoomError):
         run(open_gop, tmp_path / "x.mkv", config)
