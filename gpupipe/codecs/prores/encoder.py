@@ -52,7 +52,8 @@ class ProresEncoder:
         try:
             with torch.inference_mode(), self._lane.active():
                 coded = self._coder.write(self._coder.choose(planes))
-                whole: Any = memoryview(self._staging.fetch(coded.data).numpy())  # type: ignore[arg-type]
+                # A packet keeps the memory that it is given, and the staging buffer is used again by the next batch.
+                whole: Any = memoryview(self._staging.fetch(coded.data).clone().numpy())  # type: ignore[arg-type]
         except RuntimeError as error:
             raise DeviceError(
                 f"ProRes failed: {first_line(error)}", where=f"{self._lane.device}, pts {batch.pts[0]}"
