@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,6 +42,19 @@ class EncoderSettings:
     """SMPTE ST 2086 in x265's notation: G(x,y)B(x,y)R(x,y)WP(x,y)L(max,min), units 0.00002 and 0.0001 cd/m2."""
     content_light: tuple[int, int] | None = None
     """MaxCLL and MaxFALL, cd/m2."""
+
+
+class AccessUnit(NamedTuple):
+    """A packet of H.264 or HEVC as Annex-B, somewhere in memory."""
+
+    address: int
+    size: int
+    pts: int
+    duration: int
+    key: bool
+    """Whether decoding may begin with it."""
+    discard: bool
+    """Whether its picture is decoded and not shown."""
 
 
 class Decoder(Protocol):

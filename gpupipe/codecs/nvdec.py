@@ -17,12 +17,12 @@ from gpupipe.errors import DeviceError, first_line
 from gpupipe.frame import NO_PTS, FrameBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from fractions import Fraction
 
     import torch
 
-    from gpupipe.codecs.base import Packet
+    from gpupipe.codecs.base import AccessUnit, Packet
     from gpupipe.device.base import Lane
     from gpupipe.format import FrameFormat
     from gpupipe.journal import Journal
@@ -134,6 +134,27 @@ class NvdecDecoder:
             yield from self._feed(part)
         if packet is None:
             yield from self._drain()
+
+    def packed(self, units: Iterable[AccessUnit], sequence: bytes) -> Iterator[Surface]:
+        """As `surfaces` for every packet up to a key frame or the end, without what is done for unusual ones.
+
+        Args:
+            units: packets with times, as Annex-B, all of the same sequence.
+            sequence: what `codecs.sequence.signature` says of the first.
+        """
+        if self._sequence and sequence != self._sequence:
+            self._reopen()
+        self._sequence, self._layered = sequence, False
+        data = self._library.PacketData()
+        for unit in units:
+            if self._broken and not unit.key:
+                self._lost(unit.pts)
+                continue
+            self._last = data.pts = unit.pts + _TIME_OFFSET
+            data.bsl_data, data.bsl = unit.address, unit.size
+            self._times[self._last] = None if unit.discard else (unit.pts, unit.duration)
+            yield from self._decoded(data, unit.pts)
+        yield from self._drain()
 
     def _feed(self, packet: Packet) -> Iterator[Surface]:
         if packet.size == 0:

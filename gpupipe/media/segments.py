@@ -13,6 +13,7 @@ from av.format import Flags
 from av.stream import Discard
 
 from gpupipe.media.container import open_input
+from gpupipe.media.packed import Packed, PackedReader, PacketIndex, Span
 from gpupipe.media.probe import main_video
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Segment:
     """Pictures it holds, counted in the container: a segment that renders another number is not accepted."""
     closed: bool
     """Whether all its pictures are stored before the key frame at `end`, so that reading can stop there."""
+    span: Span | None = field(default=None, compare=False, repr=False)
+    """Its packets, where every packet of the file has its times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class Timetable:
     """pts of each key frame in display order, and whether its GOP is closed: no picture of it is shown before it."""
     obstacle: str | None = None
     """Why the source cannot be cut; None where it can."""
+    index: PacketIndex | None = None
+    """Where the packets lie; None where one has no times."""
 
     def count(self, start: int | None, end: int | None) -> int:
         """Pictures with start <= pts < end."""
@@ -68,8 +73,11 @@ class _Census:
     keys: dict[int, bool] = field(default_factory=dict)
     last_key: int | None = None
     obstacle: str | None = None
+    index: PacketIndex | None = field(default_factory=PacketIndex)
 
     def add(self, packet: Packet) -> None:
+        if self.index is not None and not self.index.add(packet):
+            self.index = None
         if packet.pts is None:
             self.obstacle = "it has pictures without timestamps"
             return
@@ -102,7 +110,7 @@ def timetable(info: SourceInfo) -> Timetable:
     ordered = sorted(census.shown)
     if any(a == b for a, b in pairwise(ordered)):
         census.obstacle = "its timestamps repeat"
-    return Timetable(array("q", ordered), dict(sorted(census.keys.items())), census.obstacle)
+    return Timetable(array("q", ordered), dict(sorted(census.keys.items())), census.obstacle, census.index)
 
 
 def cut(times: Timetable, window: Window, seconds: Fraction, time_base: Fraction) -> tuple[Segment, ...]:
@@ -116,10 +124,23 @@ def cut(times: Timetable, window: Window, seconds: Fraction, time_base: Fraction
             bounds.append(key)
             due = key + length
     bounds.append(window.end)
-    return tuple(
-        Segment(a, b, times.count(a, b), closed=b is not None and times.keyframes.get(b, False))
-        for a, b in pairwise(bounds)
-    )
+    return tuple(_segment(times, a, b) for a, b in pairwise(bounds))
+
+
+def _segment(times: Timetable, start: int | None, end: int | None) -> Segment:
+    closed = end is not None and times.keyframes.get(end, False)
+    return Segment(start, end, times.count(start, end), closed, _span(times.index, start, end, closed=closed))
+
+
+def _span(index: PacketIndex | None, start: int | None, end: int | None, *, closed: bool) -> Span | None:
+    """The same packets that `SegmentReader` reads."""
+    if index is None or not index.pts:
+        return None
+    first = 0 if start is None else index.key_at(start)
+    if end is None:
+        return Span(index, first, len(index.pts))
+    last = bisect_left(index.dts, end, lo=first)
+    return Span(index, first, min(last, index.key_from(end)) if closed else last)
 
 
 class SegmentReader:
@@ -131,6 +152,12 @@ class SegmentReader:
         _only(self._container, self.video_stream.index)
         self._lead_in = round(2 / info.video.time_base)
         self._earliest = info.video.start or 0
+        # Others say where a packet begins, not where its data does.
+        self._packed = PackedReader(info.path, self.video_stream) if "mov" in self._container.format.name else None
+
+    def packed(self, segment: Segment) -> Packed | None:
+        """All packets of a segment read at once, as Annex-B; None where they have to be demuxed: see `packets`."""
+        return self._packed.read(segment.span) if self._packed is not None and segment.span is not None else None
 
     def packets(self, segment: Segment) -> Iterator[Packet]:
         """Packets from the key frame at or before the segment's start to the last that holds one of its pictures."""
@@ -162,6 +189,8 @@ class SegmentReader:
     def close(self) -> None:
         """Closes the file."""
         self._container.close()
+        if self._packed is not None:
+            self._packed.close()
 
 
 def _only(container: av.container.InputContainer, index: int) -> None:

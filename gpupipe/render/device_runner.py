@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpupipe.codecs.base import Encoder, Packet
     from gpupipe.codecs.nvdec import Surface
     from gpupipe.journal import Journal
+    from gpupipe.media.segments import Segment
     from gpupipe.plan import Plan
     from gpupipe.render.lanes import Channel
     from gpupipe.render.progress import StopFlag
@@ -79,17 +80,25 @@ class DeviceRunner:
         enter_context(torch.device(self._plan.device).index or 0)
         segment, video = self._board.segments[index], self._plan.source.video
         clock = FrameClock(video.time_base, video.rate, self._journal, start=video.start or 0)
-        packets = self._reading.read(segment)
         filling = _Filling(self, index, clock, Window(segment.start, segment.end))
+        packed = self._reading.packed(segment)
+        if packed is not None:
+            for surface in self._decoder.packed(*packed):
+                filling.add(surface)
+        else:
+            self._one_by_one(segment, filling)
+        self._decoder.restart()
+        self._reading.check(filling.decoded, filling.shown)
+        self._jobs.put(Job(index, filling.finish()))
+
+    def _one_by_one(self, segment: Segment, filling: _Filling) -> None:
+        packets = self._reading.read(segment)
         for packet in packets:
             for surface in self._decoder.surfaces(packet):
                 packets.past_end = filling.add(surface)
         if not packets.past_end:
             for surface in self._decoder.surfaces(None):
                 filling.add(surface)
-        self._decoder.restart()
-        self._reading.check(filling.decoded, filling.shown)
-        self._jobs.put(Job(index, filling.finish()))
 
     def take_slot(self) -> Slot:
         """A slot that no encoder reads any more; waits for one."""

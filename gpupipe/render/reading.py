@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from gpupipe.codecs.base import Packet
     from gpupipe.journal import Journal
+    from gpupipe.media.packed import Packed
     from gpupipe.media.segments import Segment
     from gpupipe.plan import Plan
     from gpupipe.render.pictures import Packets
@@ -28,6 +29,10 @@ class Reading(Protocol):
 
     def read(self, segment: Segment) -> Packets:
         """The packets needed for a segment."""
+        ...
+
+    def packed(self, segment: Segment) -> Packed | None:
+        """The same, read at once; None where they have to come one by one."""
         ...
 
     def check(self, decoded: int, shown: int) -> None:
@@ -49,6 +54,10 @@ class Pieces:
     def read(self, segment: Segment) -> Packets:
         """See `Reading`; the reader knows where to stop."""
         return _Bounded(self._reader.packets(segment))
+
+    def packed(self, segment: Segment) -> Packed | None:
+        """See `Reading`."""
+        return self._reader.packed(segment)
 
     def check(self, decoded: int, shown: int) -> None:
         """See `Reading`; the writer counts segments."""
@@ -81,6 +90,10 @@ class Whole:
     def read(self, segment: Segment) -> Packets:  # noqa: ARG002  there is only one
         """See `Reading`."""
         return self._feed
+
+    def packed(self, segment: Segment) -> Packed | None:  # noqa: ARG002
+        """See `Reading`; repairs are made packet by packet."""
+        return None
 
     def check(self, decoded: int, shown: int) -> None:
         """See `Reading`."""

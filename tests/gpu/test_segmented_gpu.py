@@ -1,0 +1,71 @@
+"""Several sessions on one file give the frames and times of one session, whichever way its packets are read."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import av
+import numpy as np
+import pytest
+
+from gpupipe.config import parse_config
+from gpupipe.journal import Journal
+from gpupipe.media.probe import probe
+from gpupipe.media.segments import SegmentReader
+from gpupipe.plan import make_plan
+from gpupipe.render import render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.gpu
+
+CLIPS = (
+    "start_at_10s_2b_sar1137_800.mp4",
+    "editlist_video_starts_1s_after_audio.mp4",
+    "audio_shorter_than_video_60fps.mp4",
+    "hlg_hevc_1080p_cropped_aac.mp4",
+    "vfr_63_frames_59_distinct_durations.mp4",
+    "mvhevc_90fps_1934x2160.mov",
+    "xdcam_ex_1080i_opengop.mov",
+    "mkv_pgs_ac3.mkv",
+)
+
+
+def frames(source: Path, output: Path, segments: object) -> tuple[int, list[tuple[int, bytes]]]:
+    """How many segments there were; pts and samples of every frame of a lossless run on the GPU."""
+    config = {"segments": segments, "output": {"video": {"codec": "ffv1", "options": {"level": "3"}}}}
+    plan = make_plan(parse_config(config), probe(source), output, device="cuda")
+    render(plan, overwrite=False, journal=Journal(), stop=threading.Event())
+    found = []
+    with av.open(str(output)) as container:
+        for frame in container.decode(video=0):
+            found.append((frame.pts, b"".join(np.asarray(memoryview(p)).tobytes() for p in frame.planes)))
+    return len(plan.segments), found
+
+
+@pytest.mark.parametrize("name", CLIPS)
+def test_segmented_equals_one_session(clips: Path, tmp_path: Path, name: str) -> None:
+    _, whole = frames(clips / name, tmp_path / "whole.mkv", "off")
+    _, cut = frames(clips / name, tmp_path / "cut.mkv", {"seconds": 0.3})
+    assert cut == whole
+
+
+def test_read_at_once_equals_one_by_one(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clip = clips / "hlg_hevc_1080p_cropped_aac.mp4"
+    taken: list[bool] = []
+    packed = SegmentReader.packed
+
+    def told(self: SegmentReader, segment: object) -> object:
+        found = packed(self, segment)  # type: ignore[arg-type]
+        taken.append(found is not None)
+        return found
+
+    monkeypatch.setattr(SegmentReader, "packed", told)
+    _, at_once = frames(clip, tmp_path / "packed.mkv", {"seconds": 0.3})
+    assert len(taken) > 1
+    assert all(taken)
+    monkeypatch.setattr(SegmentReader, "packed", lambda *_: None)
+    _, one_by_one = frames(clip, tmp_path / "demuxed.mkv", {"seconds": 0.3})
+    assert at_once == one_by_one
