@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 POLL = 0.2
 """Seconds between looks at the stop flag while the writer waits."""
+WAITING_BYTES = 1 << 30
+"""Encoded pictures that may wait for the writer, in all; a run holds not much more, however slow the writer is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,15 @@ class Part:
     """Encoded pictures of one segment, in its order."""
 
     packets: list[Packet]
-    frames: int
-    """Pictures that went into the encoder for it."""
+    pts: tuple[int, ...]
+    """Of the pictures that went into the encoder since the part before; their packets may come in later parts."""
     encoder: Encoder
     """Kept alive for its template."""
+
+    @property
+    def frames(self) -> int:
+        """Pictures that went into the encoder for it."""
+        return len(self.pts)
 
 
 @dataclass(slots=True)
@@ -35,17 +42,22 @@ class _Pending:
     parts: dict[int, Part] = field(default_factory=dict)
     total: int | None = None
     """Parts of the segment; None until its runner has counted them."""
+    size: int = 0
+    """Bytes of the packets in `parts`."""
 
 
 class Board:
     """Shared by the runners, who take segments, and the writer, who gets parts in order.
 
-    Runners stay at most `ahead` segments before the writer, so what waits is bounded.
+    Runners stay at most `ahead` segments before the writer, and wait while more than `limit` bytes wait for it, so what
+    waits is bounded. The segment that is being written always gets on: nothing else makes room.
     """
 
-    def __init__(self, crew: Crew, segments: tuple[Segment, ...], ahead: int) -> None:
-        self._crew, self.segments, self._ahead = crew, segments, ahead
+    def __init__(self, crew: Crew, segments: tuple[Segment, ...], ahead: int, limit: int = WAITING_BYTES) -> None:
+        self._crew, self.segments, self._ahead, self._limit = crew, segments, ahead, limit
         self._taken = self._written = 0
+        self._waiting = 0
+        """Bytes that wait for the writer."""
         self._pending: dict[int, _Pending] = {}
         self._tickets = crew.meeting()
         """Where runners wait for the writer."""
@@ -61,10 +73,29 @@ class Board:
             self._taken += 1
             return self._taken - 1
 
+    def wait_for_room(self, index: int) -> None:
+        """For runners, before more of a segment is computed. Encoders never wait: what they are given is delivered.
+
+        Raises HaltedError where the run is over.
+        """
+        if self._crew.halted or not self._has_room(index):
+            with self._tickets:
+                self._tickets.until(lambda: self._has_room(index))
+
+    def _has_room(self, index: int) -> bool:
+        if self._waiting < self._limit:
+            return True
+        pending = self._pending.get(index)
+        return index == self._written and (pending is None or pending.size < self._limit // 8)
+
     def deliver(self, index: int, number: int, part: Part) -> None:
         """The `number`-th part of a segment is encoded."""
+        size = sum(packet.size for packet in part.packets)
         with self._results:
-            self._pending.setdefault(index, _Pending()).parts[number] = part
+            pending = self._pending.setdefault(index, _Pending())
+            pending.parts[number] = part
+            pending.size += size
+            self._waiting += size
             self._results.notify_all()
 
     def complete(self, index: int, total: int) -> None:
@@ -94,8 +125,18 @@ class Board:
             with self._results:
                 self._results.wait_for(lambda: self._crew.halted or known(), POLL)
                 self._crew.check()
-                if known():
-                    part = self._pending[index].parts.pop(number, None)
-                    if part is None:
-                        del self._pending[index]
-                    return part
+                if not known():
+                    continue
+                pending = self._pending[index]
+                part = pending.parts.pop(number, None)
+                if part is None:
+                    del self._pending[index]
+                    return None
+                size = sum(packet.size for packet in part.packets)
+                pending.size -= size
+                full = self._waiting >= self._limit
+                self._waiting -= size
+            if full:
+                with self._tickets:
+                    self._tickets.notify_all()
+            return part

@@ -120,6 +120,7 @@ class DeviceRunner:
 
     def submit(self, index: int, number: int, slot: Slot, times: list[tuple[int, int]]) -> None:
         """Computes a filled slot and hands it to the encode lanes."""
+        self._board.wait_for_room(index)
         ready = slot.run()
         batch = FrameBatch(
             self._target,
@@ -203,9 +204,9 @@ class EncodeLane:
             self._encoder = encoder
             if job.batch is not None:
                 packets = self._encode(encoder, job, job.batch)
-                self._board.deliver(job.index, job.number, Part(packets, job.batch.valid, encoder))
+                self._board.deliver(job.index, job.number, Part(packets, job.batch.pts, encoder))
                 continue
-            self._board.deliver(job.index, job.number, Part(encoder.finish(), 0, encoder))
+            self._board.deliver(job.index, job.number, Part(encoder.finish(), (), encoder))
             self._board.complete(job.index, job.number + 1)
             if not self._stands_alone:
                 self._encoder = None

@@ -36,8 +36,12 @@ class SegmentWorker(Protocol):
         ...
 
 
+PART = 16
+"""Pictures that a runner hands to the writer at once."""
+
+
 class Runner:
-    """Decodes, transforms and encodes in one lane; each segment gets an encoder of its own, and so is one part."""
+    """Decodes, transforms and encodes in one lane; each segment gets an encoder of its own."""
 
     def __init__(self, plan: Plan, journal: Journal, board: Board, make: Callable[[Lane], Encoder]) -> None:
         self._plan, self._journal, self._board, self._make = plan, journal, board, make
@@ -62,15 +66,20 @@ class Runner:
             lane=self._lane,
             journal=self._journal,
         )
+        parts = 0
         packets: list[Packet] = []
-        frames = 0
+        shown: list[int] = []
         for batch in pictures:
             packets += encoder.encode(batch)
-            frames += batch.valid
+            shown += batch.pts
+            if len(shown) >= PART:
+                self._board.deliver(index, parts, Part(packets, tuple(shown), encoder))
+                parts, packets, shown = parts + 1, [], []
+            self._board.wait_for_room(index)
         packets += encoder.finish()
         self._decoder.restart()
-        self._board.deliver(index, 0, Part(packets, frames, encoder))
-        self._board.complete(index, 1)
+        self._board.deliver(index, parts, Part(packets, tuple(shown), encoder))
+        self._board.complete(index, parts + 1)
 
     def close(self) -> None:
         """See `SegmentWorker`."""

@@ -6,6 +6,8 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+import av
+
 from gpupipe.codecs.reorder import DtsClock
 from gpupipe.errors import MediaError
 from gpupipe.journal import Journal
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 ENCODE_LANES = 2
 """Threads that give nvJPEG work, so that one copies its bitstream while the other's pictures are coded."""
+DEEPEST = 2
+"""Pictures that x264 and x265 decode ahead of one shown before them: a P, and a B that other B pictures refer to."""
 
 
 def in_lanes(plan: Plan) -> bool:
@@ -49,8 +53,7 @@ def render_segments(
     for index, part in board.in_order(stop):
         join.add(index, part)
         if part.frames:
-            pts = max(p.pts or 0 for p in part.packets) if part.packets else 0
-            meter.count(part.frames, pts, plan.encoder.time_base)
+            meter.count(part.frames, part.pts[-1], plan.encoder.time_base)
     join.finish()
     copied.rest()
     return Tally(meter.shown)
@@ -123,6 +126,8 @@ class _Join:
         self._clock: DtsClock | None = None
         self._index, self._frames, self._coded = 0, 0, 0
         self._begun = False
+        self._early: list[int] = []
+        """pts of the pictures that went in before the first packet came out."""
 
     def add(self, index: int, part: Part) -> None:
         """The next part in the order of the source."""
@@ -131,24 +136,28 @@ class _Join:
             self._index, self._frames, self._coded = index, 0, 0
         self._frames += part.frames
         self._coded += len(part.packets)
-        if not part.packets:
-            return
         if not self._begun:
-            self._begun = True
-            self._muxer.add_video(part.encoder.template(part.packets))
-            if len(self._board.segments) > 1:  # one encoder's own times are right; those of several overlap
-                self._clock = DtsClock(_depth(part.packets))
+            self._early += part.pts
+            if part.packets:
+                self._begin(part)
+        elif self._clock is not None:
+            for pts in part.pts:
+                self._clock.shown(pts)
         for packet in self._timed(part.packets):
             self._copied.up_to(packet)
             self._muxer.write_video(packet)
 
+    def _begin(self, part: Part) -> None:
+        self._begun = True
+        self._muxer.add_video(part.encoder.template(part.packets))
+        if len(self._board.segments) > 1:  # one encoder's own times are right; those of several overlap
+            self._clock = DtsClock(_depth(part, self._early))
+            for pts in self._early:
+                self._clock.shown(pts)
+
     def _timed(self, packets: list[Packet]) -> list[Packet]:
         clock = self._clock
-        if clock is None:
-            return packets
-        for pts in sorted(p.pts for p in packets if p.pts is not None):
-            clock.shown(pts)
-        return [ready for packet in packets for ready in clock.coded(packet)]
+        return packets if clock is None else [ready for packet in packets for ready in clock.coded(packet)]
 
     def finish(self) -> None:
         """Writes what the clock still holds; raises MediaError where nothing at all came."""
@@ -171,7 +180,19 @@ class _Join:
             self._journal.warn("frames-missing", message, place=f"pts {segment.start}")
 
 
-def _depth(packets: list[Packet]) -> int:
-    """How many pictures are coded before one that is shown earlier: what dts must lie ahead by."""
-    place = {pts: n for n, pts in enumerate(sorted(p.pts for p in packets if p.pts is not None))}
-    return max((n - place[p.pts] for n, p in enumerate(packets) if p.pts is not None), default=0)
+def _depth(part: Part, shown: list[int]) -> int:
+    """How many pictures are coded before one that is shown earlier: what dts must lie ahead by.
+
+    Encoders put the first packet's dts before its pts by the time of so many pictures.
+
+    Args:
+        part: the first with packets.
+        shown: pts of the pictures that went in until then.
+    """
+    first = part.packets[0]
+    reorders = av.Codec(part.encoder.settings.codec).reorder
+    if reorders and len(shown) <= DEEPEST:  # so few may need no reordering, and say nothing of the segments to come
+        return DEEPEST
+    assert first.pts is not None  # encoders give every packet the pts of its picture
+    ahead = 0 if first.dts is None else first.pts - first.dts
+    return sum(pts - shown[0] < ahead for pts in shown)

@@ -1,0 +1,204 @@
+"""Lanes, channels and the board: bounded, in order, and all ended by the first error."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from gpupipe.errors import StoppedError
+from gpupipe.render.board import Board, Part
+from gpupipe.render.lanes import Channel, Crew
+
+SOON = 10
+"""Seconds in which a thing that should happen at once has happened, however busy the machine."""
+
+
+class BoomError(Exception):
+    pass
+
+
+def part(size: int, frames: int = 1) -> Part:
+    return Part([SimpleNamespace(size=size)] * frames, tuple(range(frames)), object())
+
+
+def board(crew: Crew, count: int, ahead: int = 8, limit: int = 100) -> Board:
+    return Board(crew, tuple(SimpleNamespace(frames=0) for _ in range(count)), ahead, limit)
+
+
+def settled(value, quiet: float = 0.1):
+    """What `value` gives once it has not changed for a while."""
+    last, since = value(), time.monotonic()
+    while time.monotonic() - since < quiet:
+        time.sleep(0.01)
+        if (now := value()) != last:
+            last, since = now, time.monotonic()
+    return last
+
+
+def ended(crew: Crew) -> bool:
+    deadline = time.monotonic() + SOON
+    while time.monotonic() < deadline:
+        if not any(thread.is_alive() for thread in crew._threads):
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def test_a_channel_holds_no_more_than_its_capacity() -> None:
+    put = []
+    with Crew() as crew:
+        channel: Channel[int] = Channel(crew, 3)
+
+        def work() -> None:
+            for n in range(100):
+                channel.put(n)
+                put.append(n)
+            channel.close()
+
+        crew.start("writer", work)
+        assert settled(lambda: len(put)) == 3  # nobody takes any
+        got = []
+        while (item := channel.get()) is not None:
+            got.append(item)
+            assert len(put) <= len(got) + 4
+        assert got == list(range(100))
+
+
+@pytest.mark.parametrize("waits", ["put", "get", "take", "room"])
+def test_the_first_error_ends_every_lane_wherever_it_waits(waits: str) -> None:
+    crew = Crew()
+    full, empty = Channel[int](crew, 1), Channel[int](crew, 1)
+    tickets, crowded = board(crew, 9, ahead=0), board(crew, 9, limit=1)
+    full.put(1)
+    crowded.deliver(1, 0, part(5))
+    waiting = {
+        "put": lambda: full.put(2), "get": empty.get, "take": tickets.take, "room": lambda: crowded.wait_for_room(1)
+    }[waits]  # fmt: skip
+    reached = threading.Event()
+
+    def wait() -> None:
+        reached.set()
+        waiting()
+        raise AssertionError
+
+    def die() -> None:
+        reached.wait(SOON)
+        time.sleep(0.05)
+        raise BoomError
+
+    with crew:
+        for n in range(3):
+            crew.start(f"waits-{n}", wait)
+        crew.start("dies", die)
+        assert ended(crew)
+    with pytest.raises(BoomError):
+        crew.check()
+
+
+def test_the_first_error_is_the_one_that_is_told() -> None:
+    with Crew() as crew:
+        crew.halt(BoomError("first"))
+        crew.halt(ValueError("second"))
+    with pytest.raises(BoomError, match="first"):
+        crew.check()
+
+
+def test_the_writer_learns_of_an_error_while_it_waits() -> None:
+    with Crew() as crew:
+        shared = board(crew, 2)
+
+        def die() -> None:
+            time.sleep(0.05)
+            raise BoomError
+
+        crew.start("dies", die)
+        began = time.monotonic()
+        with pytest.raises(BoomError):
+            list(shared.in_order(threading.Event()))
+        assert time.monotonic() - began < SOON
+
+
+def test_the_writer_stops_while_every_lane_waits_for_it() -> None:
+    stop = threading.Event()
+    crew = Crew()
+    with crew:
+        shared = board(crew, 9, limit=10)
+
+        def run() -> None:
+            while (index := shared.take()) is not None:
+                for number in range(1000):
+                    shared.wait_for_room(index)
+                    shared.deliver(index, number, part(1))
+                shared.complete(index, 1000)
+
+        for n in range(3):
+            crew.start(f"runner-{n}", run)
+        parts = shared.in_order(stop)
+        next(parts)
+        settled(lambda: shared._waiting)
+        stop.set()
+        with pytest.raises(StoppedError):
+            next(parts)
+    assert ended(crew)
+
+
+def test_what_waits_for_a_stalled_writer_is_bounded() -> None:
+    limit, sessions, size = 100, 5, 3
+    with Crew() as crew:
+        shared = board(crew, 20, ahead=2 * sessions, limit=limit)
+
+        def run() -> None:
+            while (index := shared.take()) is not None:
+                for number in range(50):
+                    shared.wait_for_room(index)
+                    shared.deliver(index, number, part(size))
+                shared.complete(index, 50)
+
+        for n in range(sessions):
+            crew.start(f"runner-{n}", run)
+        most = settled(lambda: shared._waiting)
+        assert limit <= most < limit + limit // 8 + (sessions + 1) * size
+        order = []
+        for index, got in shared.in_order(threading.Event()):
+            order += [index] * got.frames
+            assert shared._waiting < limit + limit // 8 + (sessions + 1) * size
+        assert order == [index for index in range(20) for _ in range(50)]
+        assert shared._waiting == 0
+        assert not shared._pending
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shared_encode_lanes_never_deadlock_against_a_full_board(seed: int) -> None:
+    """As nvJPEG: runners of all segments feed two encode lanes by one channel, and the writer is slow."""
+    chance = random.Random(seed)
+    delays = [chance.choice((0, 0, 0, 0.001)) for _ in range(4000)]
+    segments, parts = 12, 20
+    with Crew() as crew:
+        shared = board(crew, segments, ahead=6, limit=20)
+        jobs: Channel[tuple[int, int]] = Channel(crew, 4)
+
+        def run() -> None:
+            while (index := shared.take()) is not None:
+                for number in range(parts):
+                    shared.wait_for_room(index)
+                    jobs.put((index, number))
+                shared.complete(index, parts)
+
+        def encode() -> None:
+            while (job := jobs.get()) is not None:
+                time.sleep(delays[job[0] * parts + job[1]])
+                shared.deliver(*job, part(7))
+
+        for n in range(3):
+            crew.start(f"runner-{n}", run)
+        for n in range(2):
+            crew.start(f"encode-{n}", encode)
+        got = []
+        for index, _ in shared.in_order(threading.Event()):
+            got.append(index)
+            time.sleep(delays[-len(got)])
+        assert got == [index for index in range(segments) for _ in range(parts)]
