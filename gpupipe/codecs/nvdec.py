@@ -95,7 +95,8 @@ class NvdecDecoder:
         self._broken = False
         """Whether the session failed, and packets are skipped until the next key frame."""
         self._shown = 0
-        self._checked = False
+        self._known: FrameFormat | None = None
+        """Of the session's last surface."""
         self._session: Any = self._open()
 
     def _open(self) -> Any:
@@ -115,7 +116,7 @@ class NvdecDecoder:
 
     def _reopen(self) -> None:
         self.close()  # its surfaces are freed before the new session asks for memory
-        self._session, self._checked = self._open(), False
+        self._session, self._known = self._open(), None
 
     def decode(self, packet: Packet | None) -> Iterator[FrameBatch]:
         """See `base.Decoder`."""
@@ -153,8 +154,8 @@ class NvdecDecoder:
             self._last = data.pts = unit.pts + _TIME_OFFSET
             data.bsl_data, data.bsl = unit.address, unit.size
             self._times[self._last] = None if unit.discard else (unit.pts, unit.duration)
-            yield from self._decoded(data, unit.pts)
-        yield from self._drain()
+            yield from self._decoded(data, unit.pts, steady=True)
+        yield from self._drain(steady=True)
 
     def _feed(self, packet: Packet) -> Iterator[Surface]:
         if packet.size == 0:
@@ -197,9 +198,9 @@ class NvdecDecoder:
             data.bsl_data, data.bsl = self._kept.buffer_ptr, self._kept.buffer_size
         return data
 
-    def _drain(self) -> Iterator[Surface]:
+    def _drain(self, *, steady: bool = False) -> Iterator[Surface]:
         """Gives every picture that the session still holds; what never came out is reported."""
-        yield from self._decoded(self._library.PacketData(), None)
+        yield from self._decoded(self._library.PacketData(), None, steady=steady)
         for time in self._times.values():
             if time is not None:
                 self._lost(time[0])
@@ -209,7 +210,8 @@ class NvdecDecoder:
         place = "unknown pts" if pts in (None, NO_PTS) else f"pts {pts}"
         self._journal.warn("decode-error", "damaged video: pictures that could not be decoded", place=place)
 
-    def _decoded(self, data: Any, pts: int | None) -> Iterator[Surface]:
+    def _decoded(self, data: Any, pts: int | None, *, steady: bool = False) -> Iterator[Surface]:
+        """The pictures that come out; where they are `steady`, all have the size of the session's first."""
         try:
             frames = self._session.Decode(data)
         except Exception as error:  # noqa: BLE001  its exceptions share no base
@@ -226,23 +228,25 @@ class NvdecDecoder:
             time = self._times.pop(given, (given - _TIME_OFFSET if given >= _TIME_OFFSET // 2 else NO_PTS, 0))
             if time is not None:
                 self._shown += 1
-                yield self._surface(frame, time)
+                if self._known is None or not steady:
+                    self._known = self._measured(frame)
+                yield Surface(frame.GetPtrToPlane(0), self._known, time[0], time[1])
 
-    def _surface(self, frame: Any, time: tuple[int, int]) -> Surface:
+    def _measured(self, frame: Any) -> FrameFormat:
+        """The format of a surface. Each question lets other threads in, which costs more than all else a picture."""
         width, height = self._session.GetWidth(), self._session.GetHeight()
         source = self.format
         if (width, height) == (source.width + (source.width & 1), source.height):
             width = source.width  # 4:2:0 surfaces have even widths
         if (width, height) != (source.width, source.height):
             source = source.with_(width=width, height=height)
-        if not self._checked:  # a session's surfaces are all alike
+        if self._known is None:  # a session's surfaces are all alike
             surface = str(frame.format).rpartition(".")[2]
             if source.pixels.name not in _FORMATS.get(surface, "").split():
                 raise DeviceError(
                     f"NVDEC gave a {surface} surface instead of {source.pixels.name}", hint="use `device: cpu`"
                 )
-            self._checked = True
-        return Surface(frame.GetPtrToPlane(0), source, time[0], time[1])
+        return source
 
     def batch_of(self, surface: Surface) -> FrameBatch:
         """A batch of one whose planes are views of the surface."""

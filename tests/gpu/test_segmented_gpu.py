@@ -53,7 +53,7 @@ def test_segmented_equals_one_session(clips: Path, tmp_path: Path, name: str) ->
 
 
 def test_read_at_once_equals_one_by_one(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clip = clips / "hlg_hevc_1080p_cropped_aac.mp4"
+    clip = clips / "vfr_63_frames_59_distinct_durations.mp4"
     taken: list[bool] = []
     packed = SegmentReader.packed
 
