@@ -12,7 +12,7 @@ from gpupipe.device import NAMES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PATH = click.Path(path_type=Path, readable=False)  # who may read what is said by whoever opens it
+PATH = click.Path(path_type=Path, readable=False)  # who may read what is said by whoever opens it
 
 
 def _device(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
@@ -21,13 +21,16 @@ def _device(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     return value
 
 
+device = click.option("--device", callback=_device, help="auto, cpu, cuda or cuda:N; overrides the config.")
+
+
 def job(command: Callable[..., object]) -> Callable[..., object]:
     """CONFIG [INPUT] [OUTPUT] and the options of `run` and `plan`."""
     decorators = [
-        click.argument("config", type=_PATH),
-        click.argument("input", type=_PATH, required=False),
-        click.argument("output", type=_PATH, required=False),
-        click.option("--device", callback=_device, help="auto, cpu, cuda or cuda:N; overrides the config."),
+        click.argument("config", type=PATH),
+        click.argument("input", type=PATH, required=False),
+        click.argument("output", type=PATH, required=False),
+        device,
         click.option("--overwrite", is_flag=True, help="Replace an output that exists."),
         click.option(
             "--strict", is_flag=True, help="Warnings known before work are errors; later ones give exit code 4."
