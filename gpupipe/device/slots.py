@@ -66,6 +66,8 @@ class Slot:
         with torch.cuda.graph(graph, pool=pool, stream=self._lane.stream, capture_error_mode="thread_local"):
             for ours, plane in zip(kept, self._chain(self.inputs), strict=True):
                 ours.copy_(plane)
+        graph.replay()  # the first one uploads it, which would hold up a decoder later
+        self._lane.synchronize()
         self._graph, self.outputs = graph, kept
 
     def copy(self, row: int, address: int) -> None:
