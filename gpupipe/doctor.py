@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gpupipe
+from gpupipe.codecs import nvjpeg_library
 from gpupipe.codecs.capability import DecoderTable, EncoderTable, nvdec_table, nvenc_table
 from gpupipe.device.driver import Driver, Gpu, driver
 from gpupipe.errors import first_line
@@ -90,9 +91,6 @@ _WANTED = (
     ),
     _Wanted("triton", "triton", ("triton",), "comes with torch for CUDA; without it, torch converts, slower"),
     _Wanted("PyNvVideoCodec", "PyNvVideoCodec", ("PyNvVideoCodec",), f"{_GPU_EXTRA}: NVDEC and NVENC need it"),
-    _Wanted(
-        "torchvision", "torchvision", ("torchvision",), "pip install torchvision, of torch's release: nvJPEG needs it"
-    ),
     _Wanted("kornia", "kornia", ("kornia",), f"{_GPU_EXTRA}: optional"),
     _Wanted("CV-CUDA", "cvcuda", ("cvcuda-cu13", "cvcuda-cu12"), f"{_GPU_EXTRA}: optional"),
     _Wanted(
@@ -118,7 +116,7 @@ def examine() -> Report:
         driver=found,
         driver_hint=hint,
         gpus=gpus,
-        libraries=(*map(_library, _WANTED), _ffmpeg()),
+        libraries=(*map(_library, _WANTED), _nvjpeg(), _ffmpeg()),
     )
 
 
@@ -141,6 +139,16 @@ def _version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _nvjpeg() -> Library:
+    """A bare C library, wherever it was found."""
+    reason, hint = nvjpeg_library.missing(), f"{nvjpeg_library.HINT}: MJPEG on the GPU needs it"
+    if reason is not None:
+        problem = "not installed" if "not installed" in reason else reason
+        return Library("nvJPEG", None, problem=problem, hint=hint)
+    library = nvjpeg_library.load()
+    return Library("nvJPEG", library.version, library.path)
 
 
 def _ffmpeg() -> Library:

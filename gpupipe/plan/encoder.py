@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import av
 import av.error
 
-from gpupipe.color import Matrix, Range
+from gpupipe.color import ChromaLocation, Matrix, Range
 from gpupipe.errors import PlanError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat, PixelFormat, pixel_format
 
@@ -24,8 +24,8 @@ DEVICE_ENCODERS = {"nvenc": ("h264", "hevc", "av1"), "nvjpeg": ("mjpeg",), "pror
 BY_NAME_ONLY = {"prores_torch"}
 """Encoders that `auto` does not take: the GPU's ProRes does not yet give the CPU's bytes on hardware."""
 ANY_SIZE = {
-    "ffv1", "prores_torch", "prores_ks", "mjpeg", "libvpx", "libvpx-vp9", "libsvtav1", "jpeg2000", "png", "tiff",
-    "rawvideo", "magicyuv", "mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "flv", "dnxhd", "snow", "asv1",
+    "ffv1", "prores_torch", "prores_ks", "mjpeg", "nvjpeg", "libvpx", "libvpx-vp9", "libsvtav1", "jpeg2000", "png",
+    "tiff", "rawvideo", "magicyuv", "mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "flv", "dnxhd", "snow", "asv1",
 }  # fmt: skip
 """Encoders that take odd sizes with subsampled chroma; all others get even ones."""
 FIELD_ENCODERS = {
@@ -92,7 +92,7 @@ def _device_refusal(encoder: str, codec: str, picture: FrameFormat, device: str,
     if encoder == "nvjpeg":
         from gpupipe.codecs import nvjpeg  # noqa: PLC0415
 
-        return nvjpeg.supports(picture)
+        return nvjpeg.supports(picture, options_of(video), video.quality, video.bitrate)
     from gpupipe.codecs import nvenc  # noqa: PLC0415
 
     return nvenc.supports(codec, picture)
@@ -181,7 +181,8 @@ def encoder_format(choice: Choice, video: VideoOutput, picture: FrameFormat, sou
     elif pixels.family == "rgb":
         color = replace(color, matrix=Matrix.RGB, range=Range.FULL)
     if choice.codec == "mjpeg":
-        color = replace(color, range=Range.FULL)
-        if choice.encoder == "nvjpeg":
-            color = replace(color, matrix=Matrix.BT470BG)
+        # JFIF knows no other matrix, range or siting, and so do decoders, whatever the container says.
+        color = replace(color, matrix=Matrix.BT470BG, range=Range.FULL)
+        if pixels.chroma_shift != (0, 0):
+            color = replace(color, chroma_location=ChromaLocation.CENTER)
     return picture.with_(pixels=pixels, color=color)

@@ -8,7 +8,6 @@ of NVENC's own behaviour (latency, pyramid, rate control) is not NVENC.
 
 from __future__ import annotations
 
-import io
 import types
 from fractions import Fraction
 
@@ -141,22 +140,3 @@ def without_nvenc() -> types.SimpleNamespace:
         )
 
     return types.SimpleNamespace(CreateEncoder=refuse, GetEncoderCaps=refuse, NV_ENC_PIC_PARAMS=NV_ENC_PIC_PARAMS)
-
-
-def jpeg_double(pictures: list[torch.Tensor], quality: int) -> list[torch.Tensor]:
-    """A double of torchvision.io.encode_jpeg for CUDA: libav's mjpeg makes 4:4:4 pictures, as nvJPEG does."""
-    coded = []
-    for picture in pictures:
-        assert picture.dtype == torch.uint8
-        assert 1 <= quality <= 100
-        frame = av.VideoFrame.from_ndarray(picture.permute(1, 2, 0).contiguous().numpy(), format="rgb24")
-        frame = frame.reformat(format="yuvj444p", dst_colorspace="ITU601", dst_color_range="JPEG")
-        out = io.BytesIO()
-        with av.open(out, "w", format="mjpeg") as container:
-            stream = container.add_stream("mjpeg", rate=25, options={"qmin": "2", "qmax": "2"})
-            stream.width, stream.height, stream.pix_fmt = frame.width, frame.height, "yuvj444p"
-            frame.pts = None
-            container.mux(stream.encode(frame))
-            container.mux(stream.encode(None))
-        coded.append(torch.frombuffer(bytearray(out.getvalue()), dtype=torch.uint8))
-    return coded

@@ -1,45 +1,58 @@
-"""Contract of the nvJPEG encoder, driven by a named double of torchvision's encode_jpeg."""
+"""Contract of the nvJPEG encoder, driven by a named double of the library."""
 
 from __future__ import annotations
 
+import gc
+import io
 from fractions import Fraction
 
 import av
+import numpy as np
 import pytest
 import torch
-from nvenc_double import jpeg_double
+from nvjpeg_double import NvjpegDouble
 
-from gpupipe.codecs import nvjpeg
+from gpupipe.codecs import nvjpeg, nvjpeg_coder, nvjpeg_library
 from gpupipe.codecs.base import EncoderSettings
-from gpupipe.color import ColorSpec, Matrix, Range
+from gpupipe.color import ChromaLocation, ColorSpec, Matrix, Range
+from gpupipe.config import parse_config
 from gpupipe.device.cpu import CpuLane
-from gpupipe.errors import PlanError
+from gpupipe.errors import DeviceError, PlanError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.frame import FrameBatch
+from gpupipe.media.probe import probe
+from gpupipe.plan import make_plan
+
+COLOR = ColorSpec(Matrix.BT470BG, 1, 1, Range.FULL, ChromaLocation.CENTER)
 
 
-def settings(**changes: object) -> EncoderSettings:
-    color = ColorSpec(Matrix.BT470BG, 1, 1, Range.FULL)
+def settings(pixels: str = "yuv420p", width: int = 64, height: int = 48, **changes: object) -> EncoderSettings:
     base = {
         "codec": "mjpeg", "encoder": "nvjpeg", "time_base": Fraction(1, 90000), "rate": Fraction(25), "quality": None,
         "bitrate": None, "preset": None,
-        "input_format": FrameFormat(PIXEL_FORMATS["gbrp"], 64, 48, color, sample_aspect=Fraction(16, 11)),
+        "input_format": FrameFormat(PIXEL_FORMATS[pixels], width, height, COLOR, sample_aspect=Fraction(16, 11)),
     }  # fmt: skip
     return EncoderSettings(**{**base, **changes})
 
 
-@pytest.mark.parametrize("suffix", ["mov", "mkv"])
-def test_file_has_times_and_jpegs_colour(suffix, tmp_path, ffprobe) -> None:
+def smooth(asked: EncoderSettings, count: int) -> tuple[torch.Tensor, ...]:
+    """Planes of gradients, each picture another one."""
+    source, planes = asked.input_format, []
+    for index, (high, wide) in enumerate(source.pixels.plane_shapes(source.width, source.height)):
+        y, x = torch.meshgrid(torch.arange(high) / high, torch.arange(wide) / wide, indexing="ij")
+        slope = (x, y, 1 - x)[index]
+        planes.append(torch.stack([40 + 150 * slope + 4 * (n % 8) for n in range(count)]).to(torch.uint8))
+    return tuple(planes)
+
+
+def test_file_has_times_and_jpegs_colour(tmp_path, ffprobe, ffmpeg) -> None:
     asked = settings()
-    encoder = nvjpeg.NvjpegEncoder(asked, CpuLane(), encode_jpeg=jpeg_double)
-    times = [0, 3600, 9000, 9090]
-    packets = []
-    for pts in times:
-        planes = tuple(torch.full((1, 48, 64), v, dtype=torch.uint8) for v in (40, 200, 120))  # G, B, R
-        packets += encoder.encode(FrameBatch(asked.input_format, (pts,), asked.time_base, planes, durations=(3600,)))
+    encoder = nvjpeg.NvjpegEncoder(asked, CpuLane(), library=NvjpegDouble())
+    times, planes = (0, 3600, 9000, 9090), smooth(asked, 4)
+    packets = encoder.encode(FrameBatch(asked.input_format, times, asked.time_base, planes, durations=(3600,) * 4))
     assert encoder.finish() == []
     assert [(p.pts, p.dts, p.is_keyframe, p.duration) for p in packets] == [(t, t, True, 3600) for t in times]
-    path = tmp_path / f"out.{suffix}"
+    path = tmp_path / "out.mov"
     with av.open(str(path), "w") as out:
         stream = out.add_stream_from_template(encoder.template(packets), opaque=True)
         for packet in packets:
@@ -48,32 +61,108 @@ def test_file_has_times_and_jpegs_colour(suffix, tmp_path, ffprobe) -> None:
     probed = ffprobe(path, "-show_streams", "-show_frames", "-show_entries", "frame=pts_time")
     stream = probed["streams"][0]
     assert (stream["codec_name"], stream["width"], stream["height"]) == ("mjpeg", 64, 48)
-    assert stream["pix_fmt"] == "yuvj444p"
-    assert stream["color_range"] == "pc"
-    assert stream["color_space"] == "bt470bg"
-    if suffix == "mov":
-        assert stream["sample_aspect_ratio"] == "16:11"
-        assert (stream["color_primaries"], stream["color_transfer"]) == ("bt709", "bt709")
+    assert (stream["pix_fmt"], stream["color_range"], stream["color_space"]) == ("yuvj420p", "pc", "bt470bg")
+    assert (stream["color_primaries"], stream["color_transfer"]) == ("bt709", "bt709")
+    assert stream["chroma_location"] == "center"
+    assert stream["sample_aspect_ratio"] == "16:11"
     assert [float(f["pts_time"]) for f in probed["frames"]] == pytest.approx([t / 90000 for t in times], abs=0.0006)
-    with av.open(str(path)) as back:
-        rgb = (
-            next(back.decode(video=0))
-            .reformat(format="rgb24", src_colorspace="ITU601", src_color_range="JPEG")
-            .to_ndarray()
-        )
-    assert abs(rgb.astype(int) - [120, 40, 200]).max() <= 4  # R, G, B as they went in
+    ffmpeg("-i", path, "-fps_mode", "passthrough", "-f", "rawvideo", "-pix_fmt", "yuvj420p", tmp_path / "out.yuv")
+    decoded = np.fromfile(tmp_path / "out.yuv", np.uint8).reshape(4, -1).astype(int)
+    given = np.concatenate([plane.reshape(4, -1).numpy() for plane in planes], axis=1)
+    assert abs(decoded - given).max() <= 3
+
+
+@pytest.mark.parametrize("pixels", ["yuv420p", "yuv422p", "yuv444p"])
+@pytest.mark.parametrize("count", [1, nvjpeg_coder.IN_FLIGHT - 1, 2 * nvjpeg_coder.IN_FLIGHT + 1])
+def test_every_picture_of_any_batch_comes_back(pixels: str, count: int) -> None:
+    asked = settings(pixels, 33, 19)
+    double = NvjpegDouble()
+    encoder = nvjpeg.NvjpegEncoder(asked, CpuLane(), library=double)
+    planes = smooth(asked, count + 2)
+    padded = tuple(torch.nn.functional.pad(plane, (0, 5)) for plane in planes)  # rows of another pitch
+    pitched = tuple(wide[..., : plane.shape[-1]] for wide, plane in zip(padded, planes, strict=True))
+    packets = encoder.encode(FrameBatch(asked.input_format, tuple(range(count)), asked.time_base, pitched))
+    assert len(packets) == count
+    encoder.encode(FrameBatch(asked.input_format, (0,), asked.time_base, pitched))  # memory of packets is their own
+    for number, packet in enumerate(packets):
+        frame = next(av.open(io.BytesIO(bytes(packet)), format="mjpeg").decode(video=0))
+        assert frame.format.name == f"yuvj{pixels[3:]}"
+        for plane, want in zip(frame.planes, planes, strict=True):
+            got = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: plane.height, : plane.width]
+            assert abs(got.astype(int) - want[number].numpy()).max() <= 4
+
+
+def test_settings_reach_the_library_and_states_are_given_back() -> None:
+    double = NvjpegDouble()
+    encoder = nvjpeg.NvjpegEncoder(settings(quality=83, options={"huffman": "optimal"}), CpuLane(), library=double)
+    assert double.settings == {"Quality": 83, "OptimizedHuffman": 1, "SamplingFactors": 2}
+    assert len(double.alive) == nvjpeg_coder.IN_FLIGHT + 2
+    del encoder
+    gc.collect()
+    assert double.alive == set()
 
 
 @pytest.mark.parametrize(("changes", "text"), [
     ({"quality": 0}, "1 to 100, not 0"), ({"quality": 101}, "1 to 100"), ({"bitrate": 1000}, "no rate control"),
-    ({"options": {"huffman": "optimal"}}, "takes no options"),
+    ({"options": {"restart": "4"}}, "no option 'restart'"), ({"options": {"huffman": "best"}}, "no huffman 'best'"),
 ])  # fmt: skip
 def test_what_it_cannot_do_is_an_error(changes: dict, text: str) -> None:
     with pytest.raises(PlanError, match=text):
-        nvjpeg.NvjpegEncoder(settings(**changes), CpuLane(), encode_jpeg=jpeg_double)
+        nvjpeg.NvjpegEncoder(settings(**changes), CpuLane(), library=NvjpegDouble())
 
 
 def test_wrong_input_format_is_an_error() -> None:
     source = settings().input_format.with_(pixels=PIXEL_FORMATS["nv12"])
     with pytest.raises(PlanError, match="does not take nv12"):
-        nvjpeg.NvjpegEncoder(settings(input_format=source), CpuLane(), encode_jpeg=jpeg_double)
+        nvjpeg.NvjpegEncoder(settings(input_format=source), CpuLane(), library=NvjpegDouble())
+
+
+def test_a_failed_call_is_one_line_with_the_status_by_name() -> None:
+    asked = settings()
+    encoder = nvjpeg.NvjpegEncoder(asked, CpuLane(), library=NvjpegDouble(fail_at=nvjpeg_coder.IN_FLIGHT + 2))
+    with pytest.raises(DeviceError) as caught:
+        encoder.encode(FrameBatch(asked.input_format, tuple(range(5)), asked.time_base, smooth(asked, 5)))
+    assert "nvJPEG failed: EXECUTION_FAILED in nvjpegEncodeYUV" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_library_is_told(tmp_path, monkeypatch) -> None:
+    broken = tmp_path / nvjpeg_library.NAMES[0]
+    broken.write_bytes(b"not a library")
+    monkeypatch.setattr(nvjpeg_library, "_candidates", lambda: iter([str(broken), "libnothing.so.13"]))
+    nvjpeg_library._load.cache_clear()
+    try:
+        assert "cannot be loaded" in str(nvjpeg_library.missing())
+        with pytest.raises(DeviceError, match="cannot be loaded"):
+            nvjpeg_library.load()
+        monkeypatch.setattr(nvjpeg_library, "_candidates", lambda: iter(["libnothing.so.13"]))
+        nvjpeg_library._load.cache_clear()
+        assert nvjpeg_library.missing() == "libnvjpeg is not installed"
+    finally:
+        nvjpeg_library._load.cache_clear()
+
+
+@pytest.fixture
+def with_gpu(monkeypatch) -> None:
+    """A plan for a machine whose GPU decodes nothing and has nvJPEG."""
+    monkeypatch.setattr(nvjpeg, "supports", lambda *_: None)
+    monkeypatch.setattr("gpupipe.plan.pick_device", lambda _: "cuda:0")
+
+
+@pytest.mark.parametrize(("clip", "video", "pixels"), [
+    ("start_at_10s_2b_sar1137_800.mp4", {}, "yuv420p"),
+    ("start_at_10s_2b_sar1137_800.mp4", {"pixel_format": "yuv444p"}, "yuv444p"),
+    ("odd_321x241_vp9_10bit.mp4", {}, "yuv420p"), ("prores_422_proxy.mov", {}, "yuv422p"),
+])  # fmt: skip
+def test_plan_converts_to_what_jfif_means(with_gpu, corpus, tmp_path, clip, video, pixels) -> None:
+    config = parse_config({"output": {"video": {"codec": "mjpeg", "encoder": "nvjpeg", **video}}})
+    plan = make_plan(config, probe(corpus / "files" / clip), tmp_path / "x.mov")
+    got, source = plan.encoder.input_format, plan.source.video.format
+    assert got.pixels.name == pixels
+    assert (got.width, got.height) == (source.width, source.height)
+    assert (got.color.matrix, got.color.range) == (Matrix.BT470BG, Range.FULL)
+    assert (got.color.primaries, got.color.transfer) == (source.color.primaries, source.color.transfer)
+    if got.pixels.chroma_shift != (0, 0):
+        assert got.color.chroma_location == ChromaLocation.CENTER
+    assert plan.steps[-1].kind == "convert"
+    assert plan.steps[-1].target.color.chroma_location == got.color.chroma_location

@@ -1,0 +1,132 @@
+"""Pictures in device memory to JPEG bitstreams on the host: several encoder states, fetched together."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from gpupipe.codecs.nvjpeg_library import SUBSAMPLING, check
+from gpupipe.device.staging import PinnedBytes
+
+if TYPE_CHECKING:
+    from gpupipe.codecs.nvjpeg_library import Library
+    from gpupipe.device.base import Lane
+    from gpupipe.format import FrameFormat
+
+IN_FLIGHT = 16
+"""Encoder states, so pictures that are coded before any is fetched."""
+
+
+class Coder:
+    """Encoder states of one lane; used by one thread.
+
+    Args:
+        library: nvJPEG.
+        source: of the pictures: 8-bit planar YUV, full-range BT.601, as JPEG has it.
+        quality: 1 to 100.
+        optimal: a Huffman table for each picture: smaller, and slower.
+        lane: where they are coded.
+    """
+
+    def __init__(self, library: Library, source: FrameFormat, quality: int, lane: Lane, *, optimal: bool) -> None:
+        self._library, self._source, self._lane = library, source, lane
+        self._stream, self._subsampling = lane.handle, SUBSAMPLING[source.pixels.chroma_shift]
+        self._handle, self._params, self._states = ctypes.c_void_p(), ctypes.c_void_p(), list[ctypes.c_void_p]()
+        held = (library, self._handle, self._params, self._states)
+        weakref.finalize(self, _destroy, *held).atexit = False  # there is no CUDA any more then
+        where = lane.device
+        check(library.nvjpegCreateSimple(ctypes.byref(self._handle)), "nvjpegCreateSimple", where)
+        check(
+            library.nvjpegEncoderParamsCreate(self._handle, ctypes.byref(self._params), self._stream),
+            "nvjpegEncoderParamsCreate",
+            where,
+        )
+        for name, value in (
+            ("Quality", quality), ("OptimizedHuffman", int(optimal)), ("SamplingFactors", self._subsampling),
+        ):  # fmt: skip
+            call = f"nvjpegEncoderParamsSet{name}"
+            check(getattr(library, call)(self._params, value, self._stream), call, where)
+        for _ in range(IN_FLIGHT):
+            state = ctypes.c_void_p()
+            check(
+                library.nvjpegEncoderStateCreate(self._handle, ctypes.byref(state), self._stream),
+                "nvjpegEncoderStateCreate",
+                where,
+            )
+            self._states.append(state)
+        # nvjpegImage_t: four addresses, then four pitches, of which three are used.
+        self._images = np.zeros((IN_FLIGHT, 8), np.uint64)
+        self._lengths = np.zeros(IN_FLIGHT, np.uint64)
+        with lane.active():
+            self._gathered = torch.empty(0, dtype=torch.uint8, device=lane.device)
+        self._pinned = PinnedBytes(lane)
+        self._rehearse()
+
+    def _rehearse(self) -> None:
+        """Every state takes the memory that it needs, before decoders run and would have to wait for it."""
+        shapes = self._source.pixels.plane_shapes(self._source.width, self._source.height)
+        with self._lane.active():
+            planes = tuple(torch.full((1, *s), 128, dtype=torch.uint8, device=self._lane.device) for s in shapes)
+            self.code(tuple(p.expand(IN_FLIGHT, *p.shape[1:]) for p in planes))
+
+    def code(self, planes: tuple[torch.Tensor, ...]) -> list[memoryview]:
+        """The JPEG of each picture.
+
+        Args:
+            planes: Y, U, V, each (N, H, W) uint8 with packed samples, valid on the lane.
+        """
+        rows = planes[0].shape[0]
+        return [
+            data
+            for first in range(0, rows, IN_FLIGHT)
+            for data in self._code(tuple(plane[first : first + IN_FLIGHT] for plane in planes))
+        ]
+
+    def _code(self, planes: tuple[torch.Tensor, ...]) -> list[memoryview]:
+        count = planes[0].shape[0]
+        row = np.arange(count, dtype=np.uint64)
+        for index, plane in enumerate(planes):
+            self._images[:count, index] = plane.data_ptr() + row * np.uint64(plane.stride(0))
+            self._images[:count, 4 + index] = plane.stride(1)
+        encode, handle, params, stream = self._library.nvjpegEncodeYUV, self._handle, self._params, self._stream
+        source, subsampling = self._source, self._subsampling
+        for image, state in zip(range(self._images.ctypes.data, 1 << 64, 64), self._states[:count], strict=False):
+            status = encode(handle, state, params, image, subsampling, source.width, source.height, stream)
+            check(status, "nvjpegEncodeYUV", self._lane.device)
+        self._lane.synchronize()
+        return self._fetch(count)
+
+    def _fetch(self, count: int) -> list[memoryview]:
+        """What the first states hold: gathered on the device, brought over in one copy."""
+        handle, stream, lengths = self._handle, self._stream, self._lengths
+        ask, retrieve = self._library.nvjpegEncodeRetrieveBitstream, self._library.nvjpegEncodeRetrieveBitstreamDevice
+        places = range(lengths.ctypes.data, lengths.ctypes.data + 8 * count, 8)
+        for place, state in zip(places, self._states, strict=False):
+            check(ask(handle, state, None, place, stream), "nvjpegEncodeRetrieveBitstream", self._lane.device)
+        sizes = lengths[:count].tolist()
+        total = sum(sizes)
+        if self._gathered.numel() < total:
+            with self._lane.active():
+                self._gathered = torch.empty(total * 5 // 4, dtype=torch.uint8, device=self._lane.device)
+        at = self._gathered.data_ptr()
+        for place, state, size in zip(places, self._states, sizes, strict=False):
+            status = retrieve(handle, state, at, place, stream)
+            check(status, "nvjpegEncodeRetrieveBitstreamDevice", self._lane.device)
+            at += size
+        # A packet keeps the memory that it is given, and the pinned buffer is used again by the next batch.
+        whole: Any = memoryview(self._pinned.fetch(self._gathered[:total]).clone().numpy())  # type: ignore[arg-type]
+        ends = np.cumsum(sizes).tolist()
+        return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+
+def _destroy(library: Library, handle: Any, params: Any, states: list[Any]) -> None:
+    for state in states:
+        library.nvjpegEncoderStateDestroy(state)
+    if params:
+        library.nvjpegEncoderParamsDestroy(params)
+    if handle:
+        library.nvjpegDestroy(handle)
