@@ -13,13 +13,13 @@ Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 
 
 def plain(value: object) -> Plain:
-    """Dataclasses, fractions, paths and enums as JSON's own types."""
+    """Dataclasses, fractions, paths and enums as JSON's own types, without fields that are no part of a repr."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(v) for v in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, (type, PixelFormat)):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr}
     if isinstance(value, BaseModel):
         return plain(value.model_dump(mode="json"))
     return _scalar(value)

@@ -57,6 +57,11 @@ class CudaLane:
             raise DeviceError(f"{self.device} failed: {first_line(error)}") from None
 
 
+def release_spare() -> None:
+    """Gives memory that torch keeps for later back to the GPU; waits for its work."""
+    torch.cuda.empty_cache()
+
+
 def plane_dtype(source: FrameFormat) -> torch.dtype:
     """The dtype of a format's planes."""
     if source.pixels.layout == "float":

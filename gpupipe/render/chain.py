@@ -37,15 +37,18 @@ class Transform(Protocol):
 class Chain:
     """Runs the steps of a plan on batch after batch.
 
-    Everything a step needs (grids, weights, tables, pinned memory) is made here, before the first frame. An upload is
-    the first step of a plan and a download the last.
+    Everything a step needs (grids, weights, tables, pinned memory) is made here, before the first frame, and is only
+    read after that: `transform` may run on several lanes of the device at once. An upload is the first step of a plan
+    and a download the last.
     """
 
     def __init__(self, steps: Sequence[Step], lane: Lane) -> None:
         self._steps, self._lane = tuple(steps), lane
         if lane.device == "cpu":  # decoder and encoder run on all cores meanwhile: more threads wait for each other
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // 4))
-        self._calls = tuple((step, _transform(step)) for step in steps if step.kind not in ("upload", "download"))
+        with lane.active():
+            self._calls = tuple((step, _transform(step)) for step in steps if step.kind not in ("upload", "download"))
+        lane.synchronize()  # other lanes may use what was made
         self._upload = _ring([s for s in steps if s.kind == "upload"], lane)
         self._download = _ring([s for s in steps if s.kind == "download"], lane)
 

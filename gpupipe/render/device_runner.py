@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpupipe.codecs.nvdec import Surface
     from gpupipe.journal import Journal
     from gpupipe.media.segments import Segment
-    from gpupipe.plan import Plan
+    from gpupipe.plan import Plan, Step
     from gpupipe.render.lanes import Channel
     from gpupipe.render.progress import StopFlag
 
@@ -46,18 +46,37 @@ class Job:
     """Gives the slot back in which the batch lies."""
 
 
-class DeviceRunner:
-    """Feeds one NVDEC session, fills slots with its surfaces and replays the chain over them; see `SegmentWorker`."""
+def _on_device(plan: Plan) -> list[Step]:
+    return [step for step in plan.steps if step.kind != "download"]
 
-    def __init__(self, plan: Plan, board: Board, jobs: Channel[Job], *, journal: Journal, stop: StopFlag) -> None:
+
+def device_chain(plan: Plan) -> Chain:
+    """What runners do with a batch; its grids and tables are made and held once, however many there are."""
+    return Chain(_on_device(plan), CudaLane(plan.device))
+
+
+class DeviceRunner:
+    """Feeds one NVDEC session, fills slots with its surfaces and replays the chain over them; see `SegmentWorker`.
+
+    Args:
+        plan: what is run.
+        board: says which segment is next.
+        jobs: takes what was computed.
+        chain: of `device_chain`, the same for all runners.
+        journal: told of damage.
+        stop: looked at between packets.
+    """
+
+    def __init__(
+        self, plan: Plan, board: Board, jobs: Channel[Job], chain: Chain, *, journal: Journal, stop: StopFlag
+    ) -> None:
         self._plan, self._journal, self._board, self._jobs, self._stop = plan, journal, board, jobs, stop
         self._free = jobs.crew.meeting()
         """Where the runner waits for a slot."""
         video = plan.source.video
         self._lane = CudaLane(plan.device)
         self._format = surface_format(video, plan.device)
-        device_steps = [step for step in plan.steps if step.kind != "download"]
-        chain = Chain(device_steps, self._lane)
+        device_steps = _on_device(plan)
         pool = torch.cuda.graph_pool_handle()
         self._slots = deque(
             Slot(self._format, plan.batch, chain.transform, self._lane,
@@ -74,6 +93,9 @@ class DeviceRunner:
         self._reading = open_reading(self._plan, self._journal, self._stop)
         stream = self._reading.video_stream
         self._decoder = NvdecDecoder(stream, self._format, video.time_base, self._journal, self._lane)
+        packet = self._reading.first()
+        if packet is not None and packet.is_keyframe:
+            self._decoder.rehearse(packet)
 
     def render(self, index: int) -> None:
         """See `SegmentWorker`."""
@@ -111,12 +133,12 @@ class DeviceRunner:
             self._slots.append(slot)
             self._free.notify_all()
 
-    def fill(self, slot: Slot, row: int, surface: Surface) -> None:
+    def fill(self, slot: Slot, row: int, surface: Surface, pts: int) -> None:
         """Copies a surface into a slot; one of another size is scaled first."""
         if surface.format is self._format:
             slot.copy(row, surface.address)
         else:
-            slot.fill(row, self._same(self._decoder.batch_of(surface)).planes)
+            slot.fill(row, self._same(self._decoder.batch_of(surface).with_(pts=(pts,))).planes)
 
     def submit(self, index: int, number: int, slot: Slot, times: list[tuple[int, int]]) -> None:
         """Computes a filled slot and hands it to the encode lanes."""
@@ -160,7 +182,7 @@ class _Filling:
         slot = self._slot
         if slot is None:
             slot = self._slot = self._runner.take_slot()
-        self._runner.fill(slot, len(self._times), surface)
+        self._runner.fill(slot, len(self._times), surface, pts)
         self._times.append((pts, surface.duration))
         if len(self._times) == slot.rows:
             self._submit(slot)

@@ -1,0 +1,17 @@
+"""Plans and reports as JSON's own types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from gpupipe.plain import plain
+
+
+def test_what_is_no_part_of_a_repr_is_left_out() -> None:
+    @dataclass
+    class Piece:
+        start: Fraction
+        index: list[int] = field(default_factory=list, repr=False)
+
+    assert plain(Piece(Fraction(1, 3), [1] * 1000)) == {"start": "1/3"}
