@@ -61,8 +61,6 @@ class Coder:
         # nvjpegImage_t: four addresses, then four pitches, of which three are used.
         self._images = np.zeros((IN_FLIGHT, 8), np.uint64)
         self._lengths = np.zeros(IN_FLIGHT, np.uint64)
-        with lane.active():
-            self._gathered = torch.empty(0, dtype=torch.uint8, device=lane.device)
         self._pinned = PinnedBytes(lane)
         self._rehearse()
 
@@ -101,24 +99,21 @@ class Coder:
         return self._fetch(count)
 
     def _fetch(self, count: int) -> list[memoryview]:
-        """What the first states hold: gathered on the device, brought over in one copy."""
+        """What the first states hold, copied straight from them to one piece of pinned memory, and out of that."""
         handle, stream, lengths = self._handle, self._stream, self._lengths
-        ask, retrieve = self._library.nvjpegEncodeRetrieveBitstream, self._library.nvjpegEncodeRetrieveBitstreamDevice
+        retrieve = self._library.nvjpegEncodeRetrieveBitstream
         places = range(lengths.ctypes.data, lengths.ctypes.data + 8 * count, 8)
         for place, state in zip(places, self._states, strict=False):
-            check(ask(handle, state, None, place, stream), "nvjpegEncodeRetrieveBitstream", self._lane.device)
+            check(retrieve(handle, state, None, place, stream), "nvjpegEncodeRetrieveBitstream", self._lane.device)
         sizes = lengths[:count].tolist()
-        total = sum(sizes)
-        if self._gathered.numel() < total:
-            with self._lane.active():
-                self._gathered = torch.empty(total * 5 // 4, dtype=torch.uint8, device=self._lane.device)
-        at = self._gathered.data_ptr()
+        pinned = self._pinned.room(sum(sizes))
+        at = pinned.data_ptr()
         for place, state, size in zip(places, self._states, sizes, strict=False):
-            status = retrieve(handle, state, at, place, stream)
-            check(status, "nvjpegEncodeRetrieveBitstreamDevice", self._lane.device)
+            check(retrieve(handle, state, at, place, stream), "nvjpegEncodeRetrieveBitstream", self._lane.device)
             at += size
+        self._lane.synchronize()
         # A packet keeps the memory that it is given, and the pinned buffer is used again by the next batch.
-        whole: Any = memoryview(self._pinned.fetch(self._gathered[:total]).clone().numpy())  # type: ignore[arg-type]
+        whole: Any = memoryview(pinned.clone().numpy())  # type: ignore[arg-type]
         ends = np.cumsum(sizes).tolist()
         return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 

@@ -39,7 +39,6 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "nvjpegEncoderParamsSetSamplingFactors": (_PTR, _INT, _PTR),
     "nvjpegEncodeYUV": (*_HANDLES, _PTR, _PTR, _INT, _INT, _INT, _PTR),
     "nvjpegEncodeRetrieveBitstream": (*_HANDLES, _PTR, _PTR, _PTR),
-    "nvjpegEncodeRetrieveBitstreamDevice": (*_HANDLES, _PTR, _PTR, _PTR),
 }
 _WAITS = ("nvjpegEncodeYUV", "nvjpegCreateSimple", "nvjpegEncoderStateCreate", "nvjpegEncoderStateDestroy")
 """Calls that wait for the GPU: others may use Python meanwhile. The rest take microseconds, and to get Python's lock

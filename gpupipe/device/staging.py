@@ -21,14 +21,18 @@ class PinnedBytes:
         self._lane = lane
         self._buffer = torch.empty(0, dtype=torch.uint8)
 
+    def room(self, size: int) -> torch.Tensor:
+        """That many bytes of it, for whoever copies by himself; they hold until the next call of either."""
+        if self._buffer.numel() < size:
+            more = size * 5 // 4  # sizes vary a little: pinning is slow and should be rare
+            self._buffer = torch.empty(more, dtype=torch.uint8, pin_memory=self._lane.device != "cpu")
+        return self._buffer[:size]
+
     def fetch(self, data: torch.Tensor) -> torch.Tensor:
         """The same uint8 data on the host, once the copy is done; it holds until the next call."""
         if self._lane.device == "cpu":
             return data
-        if self._buffer.numel() < data.numel():
-            room = data.numel() * 5 // 4  # sizes vary a little: pinning is slow and should be rare
-            self._buffer = torch.empty(room, dtype=torch.uint8, pin_memory=True)
-        here = self._buffer[: data.numel()]
+        here = self.room(data.numel())
         with self._lane.active():
             here.copy_(data, non_blocking=True)
         self._lane.synchronize()

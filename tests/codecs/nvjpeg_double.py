@@ -75,15 +75,12 @@ class NvjpegDouble:
         return SUCCESS
 
     def nvjpegEncodeRetrieveBitstream(self, handle, state, data, length, stream) -> int:
-        assert data is None
-        ctypes.c_size_t.from_address(length).value = len(self.coded[state.value])
-        return SUCCESS
-
-    def nvjpegEncodeRetrieveBitstreamDevice(self, handle, state, data, length, stream) -> int:
-        coded = self.coded[state.value]
-        if ctypes.c_size_t.from_address(length).value < len(coded):
-            return INVALID_PARAMETER
-        ctypes.memmove(data, coded, len(coded))
+        coded, room = self.coded[state.value], ctypes.c_size_t.from_address(length)
+        if data is not None:
+            if room.value < len(coded):
+                return INVALID_PARAMETER
+            ctypes.memmove(data, coded, len(coded))
+        room.value = len(coded)
         return SUCCESS
 
 
