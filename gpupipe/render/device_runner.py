@@ -216,7 +216,8 @@ class EncodeLane:
         self._lane = CudaLane(plan.device)
         downloads = [step for step in plan.steps if step.kind == "download"]
         self._ring = PinnedRing(downloads[0].source, self._lane, rows=plan.batch) if downloads else None
-        self._encoder: Encoder | None = None
+        # One that serves the whole run takes its memory now, before decoders run and would wait for it.
+        self._encoder: Encoder | None = make(self._lane) if self._stands_alone else None
 
     def work(self) -> None:
         """What the lane does until no more jobs come."""

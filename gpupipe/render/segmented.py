@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from gpupipe.plan import Plan
     from gpupipe.render.progress import Meter, StopFlag
 
-ENCODE_LANES = 2
-"""Threads that give nvJPEG work, so that one copies its bitstream while the other's pictures are coded."""
+ENCODE_LANES = 4
+"""Threads that give an encoder work to which every picture stands alone. nvJPEG waits for the GPU in every picture."""
 DEEPEST = 2
 """Pictures that x264 and x265 decode ahead of one shown before them: a P, and a B that other B pictures refer to."""
 
