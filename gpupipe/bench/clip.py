@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RATE = 30
 GOP = 30
 """Frames between key frames, all GOPs closed."""
-DISTINCT = 300
+DISTINCT = 120
 """Pictures that are encoded; then they begin again."""
 ROOM = 256
 """Samples by which the field of grain is larger than a picture."""
@@ -38,8 +38,8 @@ class Recipe:
 
 
 _X265 = {"preset": "ultrafast", "x265-params": "log-level=none:open-gop=0:scenecut=0"}
-RECIPES = {
-    "h264": Recipe("libx264", 1920, 1080, 8_000_000, options={"preset": "veryfast", "sc_threshold": "0"}),
+RECIPES = {  # fast to decode on purpose: that leaves everything behind the decoders the least time
+    "h264": Recipe("libx264", 1920, 1080, 8_000_000, options={"preset": "ultrafast", "sc_threshold": "0"}),
     "hevc": Recipe("libx265", 1920, 1080, 5_000_000, options=_X265),
     "hevc10-4k": Recipe("libx265", 3840, 2160, 20_000_000, "yuv420p10le", _X265),
 }
@@ -86,9 +86,9 @@ def _pictures(recipe: Recipe, frames: int) -> Iterator[NDArray[np.uint8] | NDArr
     for n in range(frames):
         down, right = rng.integers(0, ROOM, 2)
         fresh = grain[down : down + height, right : right + width]  # elsewhere in each frame: nothing predicts it
-        luma = (((x + 4 * n) // 8 + (y - 2 * n) // 16) % 200 + 20 << shift) + fresh
-        blue = np.broadcast_to(96 + (chroma_x + n) // 16 % 64 << shift, (height // 2, width // 2))
-        red = np.broadcast_to(96 + (chroma_y + n) // 16 % 64 << shift, (height // 2, width // 2))
+        luma = (((x + 4 * n) // 8 + (y - 2 * n) // 16) % 160 + 50 << shift) + fresh
+        blue = np.broadcast_to(112 + (chroma_x + n) // 16 % 32 << shift, (height // 2, width // 2))
+        red = np.broadcast_to(112 + (chroma_y + n) // 16 % 32 << shift, (height // 2, width // 2))
         planes = (np.clip(luma, 16 << shift, 235 << shift), blue, red)
         samples = np.concatenate([plane.ravel() for plane in planes]).reshape(-1, width)
         yield samples.astype(np.uint16) if shift else samples.astype(np.uint8)

@@ -16,7 +16,7 @@ import torch
 
 from gpupipe import stages
 from gpupipe.bench.flow import Run, Stopwatch
-from gpupipe.codecs.libav import LibavEncoder
+from gpupipe.codecs.libav import LibavEncoder, encoder_name
 from gpupipe.device import open_lane
 from gpupipe.device.cuda import plane_dtype
 from gpupipe.format import PIXEL_FORMATS
@@ -119,7 +119,7 @@ def _frame(picture: Picture, plan: Plan) -> FrameBatch:
     frame = av.VideoFrame.from_ndarray(rgb, format="rgb24").reformat(
         width=wanted.width,
         height=wanted.height,
-        format=wanted.pixels.name,
+        format=encoder_name(settings.encoder, wanted),
         dst_colorspace=int(wanted.color.matrix),
         dst_color_range=2 if wanted.color.range == "full" else 1,
     )

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from gpupipe.bench.cases import Case
     from gpupipe.bench.flow import Run
 
-WARM_SHARE, LEAST_WARM = 10, 30
+WARM = 60
+"""Frames of a warm-up: they compile and load everything, in few sessions."""
 SAME_SPEED, BOUND = 0.97, 0.9
 """Shares of another's speed: above the first two are the same, above the second one waits for the other alone."""
 
@@ -50,7 +51,7 @@ def measure(cases: Sequence[Case], runs: int, sampler: Sampler, say: Callable[[s
     found = [Measured(case) for case in cases]
     able = [one for one in found if one.case.run is not None]
     for one in able:
-        once(one.case, min(one.case.frames, max(LEAST_WARM, one.case.frames // WARM_SHARE)))
+        once(one.case, min(one.case.frames, WARM))
     for number in range(1, runs + 1):
         for one in able:
             with sampler:

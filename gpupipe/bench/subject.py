@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gpupipe.config import Config, Output, TimeRange, VideoOutput
+from gpupipe.config import Config, Output, SegmentLength, TimeRange, VideoOutput
 from gpupipe.errors import MediaError, PlanError
 from gpupipe.media.probe import probe
 from gpupipe.media.segments import Timetable, timetable
@@ -46,7 +46,7 @@ class Subject:
 
     def plan(
         self, frames: int | None = None, *, sessions: int | None = None, device: str | None = None,
-        video: VideoOutput | None = None, name: str = "out",
+        video: VideoOutput | None = None, name: str = "out", segments: SegmentLength | None = None,
     ) -> Plan:  # fmt: skip
         """The plan for the first `frames` pictures, with what else is given changed."""
         config, output = self.config, self.config.output
@@ -55,6 +55,8 @@ class Subject:
             config = _with(config, range=TimeRange(start=config.range.start, end=f"pts:{self.times.pts[last]}"))
         if sessions is not None:
             config = _with(config, sessions=sessions)
+        if segments is not None:
+            config = _with(config, segments=segments, sessions="auto")
         if device is not None:
             config = _with(config, memory="auto")
         if video is not None:
@@ -64,12 +66,18 @@ class Subject:
         return make_plan(config, self.source, path, device=device or self.device)
 
     def on_cpu(self, frames: int) -> Plan:
-        """The same config on the CPU, with the encoder that the CPU has for its codec. Raises PlanError."""
+        """The same config on all cores of the CPU, with the encoder that it has for the codec. Raises PlanError."""
         video = self.config.output.video
         if video.encoder in ("nvenc", "nvjpeg"):
             codec = self.plan(1).encoder.codec
             video = video.model_copy(update={"encoder": "auto", "codec": codec, "options": {}})
-        return self.plan(frames, device="cpu", video=video, name="cpu")
+        plan = self.plan(frames, device="cpu", video=video, name="cpu")
+        if not plan.steps or self.config.segments != "auto":
+            return plan  # a CPU encoder by itself takes all cores
+        try:
+            return self.plan(frames, device="cpu", video=video, name="cpu", segments=SegmentLength(seconds=1))
+        except PlanError:  # it cannot be cut
+            return plan
 
 
 def _with(config: Config, **changes: object) -> Config:

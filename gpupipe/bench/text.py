@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 WIDTH = 79
 """Of a terminal, less one."""
-LABEL = 30
+LABEL = 28
 
 
 def lines(report: Report) -> Iterator[str]:
