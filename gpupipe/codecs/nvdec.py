@@ -15,6 +15,7 @@ from gpupipe.codecs.sequence import base_layer, layered, signature
 from gpupipe.device.driver import primary_context, same_context
 from gpupipe.errors import DeviceError, first_line
 from gpupipe.frame import NO_PTS, FrameBatch
+from gpupipe.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from gpupipe.codecs.base import AccessUnit, Packet
     from gpupipe.device.base import Lane
     from gpupipe.format import FrameFormat
-    from gpupipe.journal import Journal
 
 __all__ = ["CODECS", "NvdecDecoder", "StreamFacts", "supports", "surface_format"]
 
@@ -135,6 +135,18 @@ class NvdecDecoder:
             yield from self._feed(part)
         if packet is None:
             yield from self._drain()
+
+    def rehearse(self, packet: Packet) -> None:
+        """Decodes a key frame and forgets it, so that the library allocates its surfaces now: that stalls others."""
+        journal, self._journal = self._journal, Journal()  # what it finds is told when it counts
+        try:
+            for part in (packet, None):
+                for _ in self.surfaces(part):
+                    pass
+        except DeviceError:
+            self._reopen()
+        self._journal, self._shown, self._broken = journal, 0, False
+        self.restart()
 
     def packed(self, units: Iterable[AccessUnit], sequence: bytes) -> Iterator[Surface]:
         """As `surfaces` for every packet up to a key frame or the end, without what is done for unusual ones.

@@ -152,8 +152,18 @@ class SegmentReader:
         _only(self._container, self.video_stream.index)
         self._lead_in = round(2 / info.video.time_base)
         self._earliest = info.video.start or 0
+        self._peeked: Packet | None = None
         # Others say where a packet begins, not where its data does.
         self._packed = PackedReader(info.path, self.video_stream) if "mov" in self._container.format.name else None
+
+    def peek(self) -> Packet | None:
+        """A copy of the first packet's data, times and key flag; before any segment is read."""
+        self._peeked = next(self._container.demux(self.video_stream), None)
+        if self._peeked is None or not self._peeked.size:
+            return None
+        copy = av.Packet(bytes(self._peeked))
+        copy.pts, copy.dts, copy.is_keyframe = self._peeked.pts, self._peeked.dts, self._peeked.is_keyframe
+        return copy
 
     def packed(self, segment: Segment) -> Packed | None:
         """All packets of a segment read at once, as Annex-B; None where they have to be demuxed: see `packets`."""
@@ -172,7 +182,10 @@ class SegmentReader:
 
     def _from(self, start: int | None) -> Iterator[Packet]:
         """Containers seek by dts or by pts and may land late: then a little earlier is tried, at last the beginning."""
+        peeked, self._peeked = self._peeked, None
         if start is None:
+            if peeked is not None:
+                yield peeked
             yield from self._container.demux(self.video_stream)
             return
         target = start

@@ -35,6 +35,10 @@ class Reading(Protocol):
         """The same, read at once; None where they have to come one by one."""
         ...
 
+    def first(self) -> Packet | None:
+        """A key frame to try a decoder on, before anything is read; None where there is none."""
+        ...
+
     def check(self, decoded: int, shown: int) -> None:
         """After a segment: raises or warns where pictures are missing."""
         ...
@@ -58,6 +62,10 @@ class Pieces:
     def packed(self, segment: Segment) -> Packed | None:
         """See `Reading`."""
         return self._reader.packed(segment)
+
+    def first(self) -> Packet | None:
+        """See `Reading`."""
+        return self._reader.peek()
 
     def check(self, decoded: int, shown: int) -> None:
         """See `Reading`; the writer counts segments."""
@@ -93,6 +101,10 @@ class Whole:
 
     def packed(self, segment: Segment) -> Packed | None:  # noqa: ARG002
         """See `Reading`; repairs are made packet by packet."""
+        return None
+
+    def first(self) -> Packet | None:
+        """See `Reading`."""
         return None
 
     def check(self, decoded: int, shown: int) -> None:

@@ -13,6 +13,8 @@ from gpupipe.device.cpu import CpuLane
 from gpupipe.errors import DeviceError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.journal import Journal
+from gpupipe.media.probe import probe
+from gpupipe.media.segments import Segment, SegmentReader, timetable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,10 +54,13 @@ def library(*bad: int) -> SimpleNamespace:
 
 
 @pytest.fixture
-def decode(corpus: Path, monkeypatch: pytest.MonkeyPatch):
+def bare_planes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvdec, "_planes", lambda *_: ())
     monkeypatch.setattr(nvdec, "primary_context", lambda _: 0)
 
+
+@pytest.fixture
+def decode(corpus: Path, bare_planes: None):
     def run(lib: SimpleNamespace) -> tuple[list[int], list[int], Journal]:
         journal, times, keys = Journal(), [], []
         with av.open(str(corpus / "files" / "vfr_63_frames_59_distinct_durations.mp4")) as container:
@@ -91,3 +96,35 @@ def test_a_failed_session_is_replaced_at_the_next_key_frame_and_losses_are_count
 def test_a_decoder_that_never_works_is_an_error(decode) -> None:
     with pytest.raises(DeviceError, match=r"NVDEC failed: HandlePictureDecode : \(use `device: cpu`\)"):
         decode(library(1))
+
+
+def test_a_rehearsal_leaves_no_trace(corpus: Path, bare_planes: None) -> None:
+    info = probe(corpus / "files" / "vfr_63_frames_59_distinct_durations.mp4")
+    journal, lib = Journal(), library()
+    reader = SegmentReader(info)
+    source = FrameFormat(PIXEL_FORMATS["nv12"], 640, 360)
+    decoder = nvdec.NvdecDecoder(reader.video_stream, source, info.video.time_base, journal, CpuLane(), library=lib)
+    first = reader.peek()
+    assert first is not None
+    decoder.rehearse(first)
+    times = []
+    for packet in [*reader.packets(Segment(None, None, 0, closed=False)), None]:
+        times += [batch.pts[0] for batch in decoder.decode(packet)]
+    assert times == list(timetable(info).pts)
+    assert (lib.opened, len(journal)) == (1, 0)
+    reader.close()
+    decoder.close()
+
+
+def test_a_rehearsal_that_fails_is_not_told(corpus: Path, bare_planes: None) -> None:
+    info = probe(corpus / "files" / "vfr_63_frames_59_distinct_durations.mp4")
+    journal, lib = Journal(), library(1)
+    reader = SegmentReader(info)
+    source = FrameFormat(PIXEL_FORMATS["nv12"], 640, 360)
+    decoder = nvdec.NvdecDecoder(reader.video_stream, source, info.video.time_base, journal, CpuLane(), library=lib)
+    first = reader.peek()
+    assert first is not None
+    decoder.rehearse(first)
+    assert (lib.opened, len(journal)) == (2, 0)
+    reader.close()
+    decoder.close()
