@@ -9,21 +9,26 @@ import click
 
 from gpupipe.cli import DONE, WARNED
 from gpupipe.cli.job import prepare
-from gpupipe.cli.options import job
+from gpupipe.cli.options import as_json, job
 from gpupipe.cli.progress import reporting
 from gpupipe.cli.stop import stopping
 from gpupipe.journal import Entry, Journal
 from gpupipe.render import render
+from gpupipe.render.audit import CopyAudit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpupipe.cli.console import Console
+    from gpupipe.plan import Plan
     from gpupipe.render import RenderResult
+    from gpupipe.render.audit import AuditReport
 
 
 @click.command(name="run", short_help="Carry out a config.")
 @job
+@click.option("--audit-copies", is_flag=True, help="Count what is copied to and from the GPU, beside the bitstreams.")
+@as_json
 @click.pass_obj
 def command(
     console: Console,
@@ -36,6 +41,8 @@ def command(
     strict: bool,
     quiet: bool,
     log: str,
+    audit_copies: bool,
+    as_json: bool,
 ) -> int:
     """Do what CONFIG says to INPUT and write OUTPUT, which appears only when it is whole.
 
@@ -51,10 +58,24 @@ def command(
         for notice in plan.warnings:
             console.warning(notice.code, notice.message)
         journal = Journal(lambda entry: _first(console, entry))
-        with reporting(console) as progress:
-            result = render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress)
-    _conclude(console, result, journal)
-    return WARNED if strict and len(journal) else DONE
+        result, audit = _carry_out(console, plan, journal, stop, overwrite=overwrite, audited=audit_copies)
+    _conclude(console, result, journal, audit)
+    if as_json:
+        warned = list(journal.entries.values())
+        console.json({"result": result, "notices": plan.warnings, "warnings": warned, "copies": audit})
+    return WARNED if strict and (len(journal) or (audit is not None and not audit.within_limits)) else DONE
+
+
+def _carry_out(
+    console: Console, plan: Plan, journal: Journal, stop: Event, *, overwrite: bool, audited: bool
+) -> tuple[RenderResult, AuditReport | None]:
+    with reporting(console) as progress:
+        if not audited:
+            return render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress), None
+        with CopyAudit(plan) as audit:
+            report = audit.watching(progress)
+            result = render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=report)
+    return result, audit.report(result.output)
 
 
 def _first(console: Console, entry: Entry) -> None:
@@ -63,13 +84,15 @@ def _first(console: Console, entry: Entry) -> None:
     console.warning(entry.code, f"{entry.message}{place}", entry.count)
 
 
-def _conclude(console: Console, result: RenderResult, journal: Journal) -> None:
-    """Counts that grew after the first warning, then one line of what was done."""
+def _conclude(console: Console, result: RenderResult, journal: Journal, audit: AuditReport | None) -> None:
+    """Counts that grew after the first warning, the audit, then one line of what was done."""
     for entry in journal.entries.values():
         if entry.count > 1:
             console.say(f"warning: {entry}")
+    for line in audit.lines() if audit is not None else ():
+        console.say(line)
     rate = f" ({result.frames / result.seconds:.0f} a second)" if result.seconds > 0 else ""
     counts = ((result.repeated, "repeated"), (result.dropped, "dropped"), (len(journal), "kinds of warnings"))
     changed = "".join(f", {n} {what}" for n, what in counts if n)
     console.say(f"done: {result.output}: {result.frames} frames in {result.seconds:.1f} s{rate}{changed}")
-    console.event("done", result=result, warnings=list(journal.entries.values()))
+    console.event("done", result=result, warnings=list(journal.entries.values()), copies=audit)
