@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import textwrap
 from typing import TYPE_CHECKING
 
 from gpupipe.bench.text import headline, rate
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from gpupipe.bench.record import Report, Row
 
 COLORS = {"limit": "#9aa5b1", "step": "#2f80c2", "whole": "#0b5394", "fewer": "#8fbfe0", "baseline": "#c97b3c"}
 MEANINGS = {
-    "limit": "a part by itself: its limit",
-    "step": "decoded and computed so far",
-    "whole": "encoded too",
-    "fewer": "other numbers of sessions",
-    "baseline": "baselines",
+    "limit": "one part by itself",
+    "step": "decoded, and computed so far",
+    "whole": "encoded, and written",
+    "fewer": "with other numbers of sessions",
+    "baseline": "other ways to do the same",
 }
 
 
@@ -35,8 +36,30 @@ def chart(report: Report) -> bytes:
     from matplotlib.patches import Patch  # noqa: PLC0415
 
     rows = [row for row in report.rows if row.rate is not None]
-    figure = Figure(figsize=(10, 1.7 + 0.34 * len(rows)), dpi=128, layout="constrained")
+    height = 1.9 + 0.34 * len(rows)
+    figure = Figure(figsize=(10, height), dpi=128)
     axes = figure.subplots()
+    figure.subplots_adjust(left=0.21, right=0.98, top=1 - 0.75 / height, bottom=0.85 / height)
+    _bars(axes, rows)
+    decode = report.row("decode")
+    if decode is not None and decode.rate is not None:
+        axes.axvline(decode.rate.median, color=COLORS["limit"], linewidth=1, linestyle=(0, (4, 3)), zorder=0)
+    axes.set_xlabel("frames a second", fontsize=8)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelsize=8)
+    figure.text(0.015, 1 - 0.27 / height, "Frames a second, part by part", fontsize=12, weight="bold")
+    figure.text(0.015, 1 - 0.5 / height, headline(report), fontsize=8, color="#444444")
+    kinds = dict.fromkeys(row.kind for row in rows)
+    handles = [Patch(color=COLORS[kind], label=MEANINGS[kind]) for kind in kinds]
+    figure.legend(handles=handles, frameon=False, fontsize=8, loc="lower center", ncols=len(kinds))
+    data = io.BytesIO()
+    figure.savefig(data, format="png")
+    return data.getvalue()
+
+
+def _bars(axes: Axes, rows: list[Row]) -> None:
+    """A bar a row, with its spread and what stands beside it."""
     spreads = [row.rate for row in rows if row.rate is not None]
     values = [spread.median for spread in spreads]
     beside = [[s.median - s.least for s in spreads], [s.most - s.median for s in spreads]]
@@ -44,26 +67,13 @@ def chart(report: Report) -> bytes:
               error_kw={"elinewidth": 1, "ecolor": "#333333"})  # fmt: skip
     for n, spread in enumerate(spreads):
         axes.annotate(_words(rows[n], spread.median), (spread.most, n), xytext=(6, 0), textcoords="offset points",
-                      va="center", fontsize=8)  # fmt: skip
-    decode = report.row("decode")
-    if decode is not None and decode.rate is not None:
-        axes.axvline(decode.rate.median, color=COLORS["limit"], linewidth=1, linestyle=(0, (4, 3)), zorder=0)
-    axes.set_yticks(range(len(rows)), [row.label for row in rows])
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.22 * max(values))
-    axes.set_xlabel("frames a second")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    axes.set_title("\n".join(textwrap.wrap(headline(report), 110)), loc="left", fontsize=9)
-    kinds = dict.fromkeys(row.kind for row in rows)
-    axes.legend(handles=[Patch(color=COLORS[k], label=MEANINGS[k]) for k in kinds], frameon=False, fontsize=8,
-                loc="upper center", bbox_to_anchor=(0.4, -0.14), ncols=len(kinds))  # fmt: skip
-    data = io.BytesIO()
-    figure.savefig(data, format="png")
-    return data.getvalue()
+                      va="center", fontsize=8, bbox={"color": "white", "pad": 1})  # fmt: skip
+    axes.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=9)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(0, 1.16 * max(values))
 
 
 def _words(row: Row, median: float) -> str:
     """What stands beside a bar."""
     used = row.utilisation.nvdec if row.utilisation is not None else None
-    return rate(median) if used is None else f"{rate(median)}   NVDEC {used:.0f} %"
+    return rate(median) if not used else f"{rate(median)}   NVDEC {used:.0f} %"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WARM = 60
 """Frames of a warm-up: they compile and load everything, in few sessions."""
-SAME_SPEED, BOUND = 0.97, 0.9
+SAME_SPEED, BOUND = 0.95, 0.9
 """Shares of another's speed: above the first two are the same, above the second one waits for the other alone."""
 
 
@@ -120,4 +120,4 @@ def bottleneck(found: tuple[Row, ...]) -> str:
     if slowest == "the steps" and limit > SAME_SPEED * known.get("decoding", 0):
         slowest = "decoding"  # which every row of a step includes
     held = "" if share >= 100 * BOUND else ", so parts hold each other up too"
-    return f"{slowest} ({limit:.4g} frames/s by itself; the whole makes {share:.0f} % of that{held})"
+    return f"{slowest} ({limit:.4g} frames/s without the rest; the whole makes {share:.0f} % of that{held})"

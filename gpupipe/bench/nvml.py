@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 INTERVAL = 0.05
 """Seconds between samples."""
-SETTLE = 0.3
-"""Seconds after the start that are left out: NVML averages over up to 0.2 s before it is asked."""
+SETTLE = 0.5
+"""Seconds after the start that are left out: what NVML says follows what happens by about that much."""
 
 
 @dataclass(frozen=True, slots=True)

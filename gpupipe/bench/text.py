@@ -24,9 +24,7 @@ def lines(report: Report) -> Iterator[str]:
     if report.ratios:
         yield ""
         for first, *cells in _ratios(report):
-            yield f"{first[:LABEL]:<{LABEL}}" + "".join(
-                f"{cell:>{width}}" for cell, width in zip(cells, (9, 14), strict=True)
-            )
+            yield f"{first[:LABEL]:<{LABEL}}" + "".join(_padded(cell, n) for n, cell in enumerate(cells, 1))
     yield ""
     for note in notes(report):
         yield from _wrapped(note, "  ")
@@ -59,9 +57,9 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _ratios(report: Report) -> list[tuple[str, str, str]]:
+def _ratios(report: Report) -> list[tuple[str, ...]]:
     found = [(r.label, times(r.value.median), _spread(r.value)) for r in report.ratios if r.value is not None]
-    return [("whole run over", "times", "spread"), *found]
+    return [line if report.runs > 1 else line[:2] for line in (("whole run over", "times", "spread"), *found)]
 
 
 def rate(value: float) -> str:

@@ -17,6 +17,7 @@ from gpupipe.bench.chart import chart as chart_of
 from gpupipe.bench.chart import obstacle
 from gpupipe.bench.text import lines
 from gpupipe.bench.text import markdown as markdown_of
+from gpupipe.cli.job import whose_keys
 from gpupipe.cli.options import PATH, device
 from gpupipe.cli.stop import stopping
 from gpupipe.config import MOST_SESSIONS, load_config
@@ -109,6 +110,7 @@ def command(
             for name, path in files.items()
         }
         stack.enter_context(stopping(stop, console))
+        stack.enter_context(whose_keys(config or Path("the built-in chain")))
         report = bench(request, say=console.say, stop=stop)
         for name, output in outputs.items():
             _write(output, _CONTENTS[name](report))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpupipe.config import Config, load_config
 from gpupipe.errors import ConfigError, PlanError
 from gpupipe.media.probe import probe
 from gpupipe.plan import Plan, make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def prepare(config: Path, source: Path | None, output: Path | None, *, device: str | None, strict: bool) -> Plan:
@@ -28,9 +33,16 @@ def prepare(config: Path, source: Path | None, output: Path | None, *, device: s
             "no output", where=str(config), hint="give OUTPUT on the command line or `output.path:` in the config"
         )
     info = probe(source)
-    try:
+    with whose_keys(config):
         return make_plan(settings, info, output, device=device or settings.device, strict=strict)
+
+
+@contextmanager
+def whose_keys(config: Path) -> Iterator[None]:
+    """Errors that name a key path name the config too."""
+    try:
+        yield
     except (ConfigError, PlanError) as error:
-        if re.split(r"[.\[]", error.where or "")[0] in Config.model_fields:  # a key path: say whose
+        if re.split(r"[.\[]", error.where or "")[0] in Config.model_fields:
             raise type(error)(error.message, where=f"{config}: {error.where}", hint=error.hint) from None
         raise
