@@ -21,15 +21,19 @@ if TYPE_CHECKING:
 class CudaLane:
     """One CUDA stream in torch's primary context; meets `base.Lane`.
 
+    Args:
+        device: cuda:N.
+        urgent: its kernels go before those of other lanes.
+
     Raises DeviceError where torch was built without CUDA or cannot use that GPU.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, *, urgent: bool = False) -> None:
         self.device = device
         try:
             torch.cuda.init()  # type: ignore[no-untyped-call]
             enter_context(torch.device(device).index or 0)
-            self.stream: Any = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
+            self.stream: Any = torch.cuda.Stream(device=device, priority=-1 if urgent else 0)  # type: ignore[no-untyped-call]
         except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
             message = f"torch cannot use {device}: {first_line(error)}"
             raise DeviceError(message, hint="install a CUDA build of torch") from None

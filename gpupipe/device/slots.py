@@ -30,18 +30,19 @@ class Slot:
         source: format of the surfaces.
         rows: pictures a batch.
         chain: the whole work on a batch, a pure function of planes.
-        lane: where copies and replays run.
+        lane: where surfaces are copied.
+        compute: where `chain` runs; it may be one lane for many slots.
         graphed: capture `chain` in a CUDA Graph; else it is called for each batch.
-        pool: memory pool shared by the slots of a lane, whose graphs never run at the same time.
+        pool: memory pool shared by all slots of `compute`, since their graphs never run at the same time.
 
     Must be made before any decoder session opens: a capture beside a decoding thread is invalid.
     """
 
     def __init__(
-        self, source: FrameFormat, rows: int, chain: Callable[[Planes], Planes], lane: CudaLane, *,
-        graphed: bool, pool: Any,
+        self, source: FrameFormat, rows: int, chain: Callable[[Planes], Planes], lane: CudaLane,
+        compute: CudaLane, *, graphed: bool, pool: Any,
     ) -> None:  # fmt: skip
-        self.rows, self._chain, self._lane = rows, chain, lane
+        self.rows, self._chain, self._lane, self._compute = rows, chain, lane, compute
         self._store, self.inputs = _store(source, rows)
         self._picture_bytes = self._store[0].numel() * self._store.element_size()
         self._address = self._store.data_ptr()
@@ -51,23 +52,24 @@ class Slot:
         self._stream = ctypes.c_void_p(lane.handle)
         self._graph: torch.cuda.CUDAGraph | None = None
         self.outputs: Planes = ()
-        with torch.inference_mode(), lane.active():
+        torch.cuda.current_stream(source.device).synchronize()  # what zeroes the batch
+        with torch.inference_mode(), compute.active():
             for _ in range(2):  # compiles kernels and fills caches, which a capture must not see
                 self.outputs = chain(self.inputs)
-            lane.synchronize()
+            compute.synchronize()
             if graphed:
                 self._capture(pool)
 
     def _capture(self, pool: Any) -> None:
         graph = torch.cuda.CUDAGraph()
-        # The slots of a lane share a pool, so one's temporary memory may be another's result: results are copied to
+        # Slots share a pool, so one's temporary memory may be another's result: results are copied to
         # memory of their own, inside the graph.
         kept = tuple(torch.empty_like(plane, memory_format=torch.contiguous_format) for plane in self.outputs)
-        with torch.cuda.graph(graph, pool=pool, stream=self._lane.stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=pool, stream=self._compute.stream, capture_error_mode="thread_local"):
             for ours, plane in zip(kept, self._chain(self.inputs), strict=True):
                 ours.copy_(plane)
         graph.replay()  # the first one uploads it, which would hold up a decoder later
-        self._lane.synchronize()
+        self._compute.synchronize()
         self._graph, self.outputs = graph, kept
 
     def copy(self, row: int, address: int) -> None:
@@ -84,14 +86,16 @@ class Slot:
                 ours[row].copy_(plane[0])
 
     def run(self) -> torch.cuda.Event:
-        """Gives the chain over this batch to the lane; `outputs` are valid once the event has passed."""
+        """Gives the chain over this batch to `compute`; `outputs` are valid once the event has passed."""
+        if self._compute is not self._lane:
+            self._compute.wait(self._lane.record())
         if self._graph is not None:
-            with self._lane.active():
+            with self._compute.active():
                 self._graph.replay()
         else:
-            with torch.inference_mode(), self._lane.active():
+            with torch.inference_mode(), self._compute.active():
                 self.outputs = self._chain(self.inputs)
-        return self._lane.record()
+        return self._compute.record()
 
 
 def _store(source: FrameFormat, rows: int) -> tuple[torch.Tensor, Planes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -50,9 +50,23 @@ def _on_device(plan: Plan) -> list[Step]:
     return [step for step in plan.steps if step.kind != "download"]
 
 
-def device_chain(plan: Plan) -> Chain:
-    """What runners do with a batch; its grids and tables are made and held once, however many there are."""
-    return Chain(_on_device(plan), CudaLane(plan.device))
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """What all runners of a GPU compute with: one chain, one lane and one graph pool, however many they are.
+
+    A batch fills the GPU by itself, so lanes of their own would only hold temporary memory each. Decoders have theirs,
+    and never wait for a batch to be computed.
+    """
+
+    chain: Chain
+    lane: CudaLane
+    pool: Any
+
+    @classmethod
+    def of(cls, plan: Plan) -> Compute:
+        """Makes the chain's grids and tables."""
+        lane = CudaLane(plan.device)
+        return cls(Chain(_on_device(plan), lane), lane, torch.cuda.graph_pool_handle())
 
 
 class DeviceRunner:
@@ -62,25 +76,25 @@ class DeviceRunner:
         plan: what is run.
         board: says which segment is next.
         jobs: takes what was computed.
-        chain: of `device_chain`, the same for all runners.
+        compute: the same for all runners.
         journal: told of damage.
         stop: looked at between packets.
     """
 
     def __init__(
-        self, plan: Plan, board: Board, jobs: Channel[Job], chain: Chain, *, journal: Journal, stop: StopFlag
+        self, plan: Plan, board: Board, jobs: Channel[Job], compute: Compute, *, journal: Journal, stop: StopFlag
     ) -> None:
         self._plan, self._journal, self._board, self._jobs, self._stop = plan, journal, board, jobs, stop
         self._free = jobs.crew.meeting()
         """Where the runner waits for a slot."""
         video = plan.source.video
-        self._lane = CudaLane(plan.device)
+        self._lane = CudaLane(plan.device, urgent=True)
         self._format = surface_format(video, plan.device)
         device_steps = _on_device(plan)
-        pool = torch.cuda.graph_pool_handle()
+        graphed = plan.graphs and bool(device_steps)
         self._slots = deque(
-            Slot(self._format, plan.batch, chain.transform, self._lane,
-                 graphed=plan.graphs and bool(device_steps), pool=pool)
+            Slot(self._format, plan.batch, compute.chain.transform, self._lane,
+                 compute.lane if device_steps else self._lane, graphed=graphed, pool=compute.pool)
             for _ in range(SLOTS)
         )  # fmt: skip
         self._target = device_steps[-1].target if device_steps else self._format

@@ -94,15 +94,15 @@ def _device_workers(
 ) -> tuple[list[SegmentWorker], list[tuple[str, Callable[[], None]]]]:
     """Decode lanes and the encode lanes behind them, with channels between."""
     from gpupipe.device.cuda import release_spare  # noqa: PLC0415  imports torch
-    from gpupipe.render.device_runner import SLOTS, DeviceRunner, EncodeLane, Job, device_chain  # noqa: PLC0415
+    from gpupipe.render.device_runner import SLOTS, Compute, DeviceRunner, EncodeLane, Job  # noqa: PLC0415
 
     shared = plan.encoder.encoder in STAND_ALONE
     # Room for every slot and the end of a segment: what holds a decoder up is the lack of a slot, never the channel.
     one: Channel[Job] = Channel(crew, (SLOTS + 1) * plan.sessions)
     channels = [one if shared else Channel[Job](crew, SLOTS + 1) for _ in range(plan.sessions)]
-    chain = device_chain(plan)
+    compute = Compute.of(plan)
     workers: list[SegmentWorker] = [
-        DeviceRunner(plan, board, jobs, chain, journal=journal, stop=stop) for jobs in channels
+        DeviceRunner(plan, board, jobs, compute, journal=journal, stop=stop) for jobs in channels
     ]
     release_spare()  # what the rehearsals before the captures took
     encoders = [one] * ENCODE_LANES if shared else channels

@@ -118,7 +118,7 @@ class Spoiler:
 def eager(chain: Chain, source: FrameFormat, lane: CudaLane, pictures: torch.Tensor) -> Planes:
     """The chain called on one batch as it is."""
     rows = len(pictures)
-    slot = Slot(source, rows, chain.transform, lane, graphed=False, pool=None)
+    slot = Slot(source, rows, chain.transform, lane, lane, graphed=False, pool=None)
     fill(slot, pictures)
     slot.run().synchronize()
     return tuple(plane.clone() for plane in slot.outputs)
@@ -137,10 +137,10 @@ def same(ours: Planes, theirs: Planes, rows: int) -> bool:
 
 def replayed(chain: Chain, source: FrameFormat, rows: int, batches: list[torch.Tensor]) -> list[Planes]:
     """Every batch through three slots as a runner uses them, all memory spoilt in between, read late by another lane."""
-    lane, reader = CudaLane("cuda:0"), CudaLane("cuda:0")
+    lane, compute, reader = (CudaLane("cuda:0") for _ in range(3))
     pool = torch.cuda.graph_pool_handle()
-    slots = deque(Slot(source, rows, chain.transform, lane, graphed=True, pool=pool) for _ in range(3))
-    spoiler = Spoiler(lane, pool)
+    slots = deque(Slot(source, rows, chain.transform, lane, compute, graphed=True, pool=pool) for _ in range(3))
+    spoiler = Spoiler(compute, pool)
     leased: deque[tuple[Slot, torch.cuda.Event]] = deque()
     results: list[Planes] = []
 
@@ -195,7 +195,7 @@ def test_rows_beyond_the_last_picture_change_nothing(valid: int) -> None:
     chain, lane = Chain(steps_of(TOGETHER, source), CudaLane("cuda:0")), CudaLane("cuda:0")
     pictures = surfaces(source, valid, 3)
     wanted = eager(chain, source, lane, pictures)
-    slot = Slot(source, 16, chain.transform, lane, graphed=True, pool=torch.cuda.graph_pool_handle())
+    slot = Slot(source, 16, chain.transform, lane, lane, graphed=True, pool=torch.cuda.graph_pool_handle())
     for garbage in (0, 0xFF, 0x5A):
         with torch.inference_mode():
             slot._store.view(torch.uint8).fill_(garbage)
@@ -204,14 +204,13 @@ def test_rows_beyond_the_last_picture_change_nothing(valid: int) -> None:
         assert same(slot.outputs, wanted, valid)
 
 
-def test_two_runners_at_once_do_not_share_memory() -> None:
-    """Graphs of two lanes replayed beside each other, with one chain and its tables between them."""
+def test_runners_at_once_do_not_spoil_each_other() -> None:
+    """Slots of four lanes, with one chain, one lane and one pool to compute in between them."""
     source = surface("nv12", 1280, 720)
     chain = Chain(steps_of(TOGETHER[1:4], source), CudaLane("cuda:0"))
     lanes = [CudaLane("cuda:0") for _ in range(4)]
-    slots = [
-        Slot(source, 8, chain.transform, lane, graphed=True, pool=torch.cuda.graph_pool_handle()) for lane in lanes
-    ]
+    compute, pool = CudaLane("cuda:0"), torch.cuda.graph_pool_handle()
+    slots = [Slot(source, 8, chain.transform, lane, compute, graphed=True, pool=pool) for lane in lanes]
     pictures = [surfaces(source, 8, n) for n in range(4)]
     wanted = [eager(chain, source, lanes[0], batch) for batch in pictures]
     for turn in range(12):

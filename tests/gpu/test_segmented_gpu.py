@@ -38,10 +38,11 @@ def frames(source: Path, output: Path, segments: object) -> tuple[int, list[tupl
     config = {"segments": segments, "output": {"video": {"codec": "ffv1", "options": {"level": "3"}}}}
     plan = make_plan(parse_config(config), probe(source), output, device="cuda")
     render(plan, overwrite=False, journal=Journal(), stop=threading.Event())
-    found = []
     with av.open(str(output)) as container:
-        for frame in container.decode(video=0):
-            found.append((frame.pts, b"".join(np.asarray(memoryview(p)).tobytes() for p in frame.planes)))
+        found = [
+            (frame.pts, b"".join(np.asarray(memoryview(p)).tobytes() for p in frame.planes))
+            for frame in container.decode(video=0)
+        ]
     return len(plan.segments), found
 
 
