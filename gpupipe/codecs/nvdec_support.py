@@ -68,6 +68,12 @@ def supports(video: StreamFacts, gpu: int = 0, stream: av.VideoStream | None = N
     return _size_reason(max(video.coded_width, video.format.width), max(video.coded_height, video.format.height), row)
 
 
+def engines(video: StreamFacts, gpu: int = 0) -> int:
+    """How many NVDEC engines of a GPU take a stream that `supports` has no objection to; at least 1."""
+    chroma, name = _SURFACES[video.native_pixels.replace("yuvj", "yuv")]
+    return max(1, decoder_row(video.codec, chroma, PIXEL_FORMATS[name].depth, gpu).engines)
+
+
 def _inexact(video: StreamFacts, stream: av.VideoStream | None) -> str | None:
     """What the library would do to a stream beyond decoding it."""
     if video.codec == "h264" and video.format.field_order != "progressive":

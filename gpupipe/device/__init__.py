@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from gpupipe.device.driver import driver
@@ -46,3 +47,11 @@ def open_lane(device: str) -> Lane:
     from gpupipe.device.cuda import CudaLane  # noqa: PLC0415  imports torch
 
     return CudaLane(device)
+
+
+def release(device: str) -> None:
+    """Gives what a run took of a GPU's memory, and torch keeps for another, back to it; nothing on the CPU."""
+    if device != "cpu" and "torch" in sys.modules:
+        from gpupipe.device.cuda import release_spare  # noqa: PLC0415  imports torch
+
+        release_spare()

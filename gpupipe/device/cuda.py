@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,8 @@ class CudaLane:
 
 def release_spare() -> None:
     """Gives memory that torch keeps for later back to the GPU; waits for its work."""
-    torch.cuda.empty_cache()
+    with suppress(RuntimeError):  # after an error of the GPU nothing works, and that error is told
+        torch.cuda.empty_cache()
 
 
 def plane_dtype(source: FrameFormat) -> torch.dtype:

@@ -122,3 +122,16 @@ def primary_context(gpu: int) -> int:
 def enter_context(gpu: int) -> None:
     """Makes a GPU's primary context this thread's current one."""
     ctypes.CDLL("libcuda.so.1").cuCtxSetCurrent(ctypes.c_void_p(primary_context(gpu)))
+
+
+def free_memory(gpu: int) -> int | None:
+    """Bytes of a GPU's memory that are free; None where it cannot be asked. What torch keeps for later is not free."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    with same_context():
+        enter_context(gpu)
+        status = cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+    return None if status else free.value

@@ -10,11 +10,12 @@ from gpupipe import __version__
 from gpupipe.codecs.base import EncoderSettings
 from gpupipe.codecs.libav import rehearse
 from gpupipe.device import pick_device
+from gpupipe.device.driver import free_memory
 from gpupipe.errors import PlanError
 from gpupipe.media import carry, timecode, timeline
 from gpupipe.media.pixels import losses
 from gpupipe.plan.chain import ChainBuilder, at, entries
-from gpupipe.plan.device import choose_decoder
+from gpupipe.plan.device import choose_decoder, nvdec_engines
 from gpupipe.plan.encoder import (
     ANY_SIZE,
     DEVICE_ENCODERS,
@@ -24,6 +25,7 @@ from gpupipe.plan.encoder import (
     encoder_format,
     options_of,
 )
+from gpupipe.plan.memory import Budget, fit, need_of
 from gpupipe.plan.model import Notice, Plan, Step
 from gpupipe.plan.segments import batch_size, choose_segments, graphable
 
@@ -69,8 +71,9 @@ def make_plan(
     tracks, lost = carry.plan_tracks(info, container, config.output)
     warnings += [Notice(code, message) for code, message in lost]
     window = timeline.resolve_range(config.range.start, config.range.end, info)
-    on_device = choice.on_device and decoder == "nvdec"
-    segments, sessions, cutting = choose_segments(config, info, window, on_device=on_device, retimed=retime is not None)
+    engines = nvdec_engines(info, place) if choice.on_device and decoder == "nvdec" else 0
+    segments, sessions, cutting = choose_segments(config, info, window, engines=engines, retimed=retime is not None)
+    budget = _memory(config, picture, builder, choice, sessions=sessions, device=place)
     plan = Plan(
         version=__version__,
         source=info,
@@ -83,9 +86,11 @@ def make_plan(
         end_pts=window.end,
         origin=timeline.origin(config.range.start, window.start, info),
         segments=segments,
-        sessions=sessions,
+        sessions=budget.sessions,
         segments_reason=cutting,
-        batch=batch_size(picture),
+        device_bytes=budget.bytes,
+        memory_reason=budget.reason,
+        batch=budget.batch,
         graphs=config.graphs == "auto" and graphable(builder.steps),
         steps=tuple(builder.steps),
         retime=retime,
@@ -104,6 +109,18 @@ def make_plan(
     if not choice.on_device:
         rehearse(plan.encoder)
     return plan
+
+
+def _memory(
+    config: Config, picture: FrameFormat, builder: ChainBuilder, choice: Choice, *, sessions: int, device: str
+) -> Budget:
+    """How many sessions and how large batches the GPU has memory for; none is needed on the CPU."""
+    batch = batch_size(picture)
+    if device == "cpu" or not (builder.steps or picture.device != "cpu"):
+        return Budget(sessions, batch, 0, "")
+    need = need_of(picture, builder.steps, choice.encoder)
+    free = free_memory(int(device.removeprefix("cuda:")))
+    return fit(need, sessions, batch, free, device=device, asked=isinstance(config.sessions, int) and sessions > 1)
 
 
 def _source_losses(info: SourceInfo) -> list[Notice]:

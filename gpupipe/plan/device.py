@@ -28,3 +28,10 @@ def choose_decoder(info: SourceInfo, device: str) -> tuple[Literal["libav", "nvd
     if refusal:
         return "libav", f"on the CPU, since {refusal}", info.video.format
     return "nvdec", "NVDEC takes it", nvdec.surface_format(info.video, device)
+
+
+def nvdec_engines(info: SourceInfo, device: str) -> int:
+    """How many engines of the GPU decode a source for which `nvdec` was chosen."""
+    from gpupipe.codecs import nvdec_support  # noqa: PLC0415  not where no GPU is
+
+    return nvdec_support.engines(info.video, int(device.removeprefix("cuda:")))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gpupipe.media.segments import Segment
     from gpupipe.media.source import SourceInfo, Track
 
+_ANYWHERE = {"warnings", "notes", "output", "sessions", "segments_reason", "device_bytes", "memory_reason", "batch"}
+"""What of a plan decides neither pixels nor times."""
 StepKind = Literal["stage", "convert", "upload", "download", "even"]
 
 
@@ -67,6 +69,9 @@ class Plan:
     sessions: int
     """Segments that are rendered side by side."""
     segments_reason: str
+    device_bytes: int
+    """Memory of the GPU that the run takes, as planned; 0 on the CPU."""
+    memory_reason: str
     batch: int
     """Pictures computed at once on the GPU."""
     graphs: bool
@@ -103,5 +108,5 @@ class Plan:
         """Of everything that decides the pixels and the times, and so tells whether a stored piece still fits."""
         data = plain(self)
         assert isinstance(data, dict)
-        relevant = {k: v for k, v in data.items() if k not in ("warnings", "notes", "output")}
+        relevant = {k: v for k, v in data.items() if k not in _ANYWHERE}
         return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()

@@ -21,23 +21,31 @@ if TYPE_CHECKING:
     from gpupipe.plan.model import Step
 
 BATCH_BYTES = 50 << 20
-MOST_SESSIONS, WORTH_A_SESSION = 14, 300
+SESSIONS_AN_ENGINE, WORTH_A_SESSION = 2, 300
+"""Sessions that keep an NVDEC engine busy to the last frame; pictures that make up for opening another."""
 SHORTEST, LONGEST = Fraction(1), Fraction(10)
 """Seconds of a segment under `segments: auto`: several for each session, so that all are busy to the end."""
 
 
 def choose_segments(
-    config: Config, info: SourceInfo, window: Window, *, on_device: bool, retimed: bool
+    config: Config, info: SourceInfo, window: Window, *, engines: int, retimed: bool
 ) -> tuple[tuple[Segment, ...], int, str]:
-    """(segments, sessions, the reason in words); one open segment and one session where the run is not cut.
+    """(segments, most sessions that are of use, the reason in words); one open segment where the run is not cut.
 
     `auto` cuts where decoder and encoder both run on the GPU: there one session keeps one of several engines busy. A
-    CPU encoder uses all cores by itself and loses by being cut.
+    CPU encoder uses all cores by itself and loses by being cut. Where it cuts does not depend on free memory.
+
+    Args:
+        config: what is asked.
+        info: facts of the source.
+        window: range of the run.
+        engines: decoders of the GPU; 0 where decoder or encoder run on the CPU.
+        retimed: the chain has an fps stage.
 
     Raises PlanError where segments are asked for and the result could not be right.
     """
     whole = (Segment(window.start, window.end, 0, closed=False),)
-    wanted = config.segments
+    wanted, on_device = config.segments, engines > 0
     if wanted == "off" or (wanted == "auto" and not on_device):
         return whole, 1, "not cut: one encoder uses the whole machine" if wanted == "auto" else "off in the config"
     refusal = None
@@ -52,22 +60,23 @@ def choose_segments(
         if wanted != "auto":
             raise PlanError(f"this run cannot be cut: {refusal}", where="segments", hint="use `segments: off`")
         return whole, 1, f"not cut: {refusal}"
-    sessions = config.sessions if isinstance(config.sessions, int) else _sessions(len(times.pts), on_device=on_device)
+    sessions = config.sessions if isinstance(config.sessions, int) else _sessions(len(times.pts), engines)
     if isinstance(wanted, SegmentLength):
         seconds = Fraction(str(wanted.seconds))
     else:
         seconds = min(LONGEST, max(SHORTEST, len(times.pts) / info.video.rate / (4 * sessions)))
     segments = cut(times, window, seconds, info.video.time_base)
-    sessions = min(sessions, len(segments))
-    return segments, sessions, f"{len(segments)} at key frames, {sessions} side by side"
+    return segments, min(sessions, len(segments)), f"{len(segments)} at key frames"
 
 
-def _sessions(frames: int, *, on_device: bool) -> int:
-    """On a GPU up to twice its seven decoders, so that each always has work; on the CPU what the cores carry.
+def _sessions(frames: int, engines: int) -> int:
+    """On a GPU two for each decoder, so that each always has work; on the CPU what the cores carry.
 
     Opening a session and capturing its graphs costs as much as decoding some hundred frames.
     """
-    return max(1, min(MOST_SESSIONS, frames // WORTH_A_SESSION)) if on_device else max(1, (os.cpu_count() or 1) // 2)
+    if engines == 0:
+        return max(1, (os.cpu_count() or 1) // 2)
+    return max(1, min(SESSIONS_AN_ENGINE * engines, frames // WORTH_A_SESSION))
 
 
 def batch_size(picture: FrameFormat) -> int:

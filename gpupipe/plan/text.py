@@ -27,7 +27,10 @@ def lines(plan: Plan) -> list[str]:
                    f"{_moment(plan.end_pts, video.time_base, 'the end')}")  # fmt: skip
     where = plan.device if plan.decoder == "nvdec" else "cpu"
     out.append(f"decode   {plan.decoder} on {where}: {plan.decoder_reason}")
-    out.append(f"segments {plan.segments_reason}")
+    side = f", {plan.sessions} side by side" if len(plan.segments) > 1 else ""
+    out.append(f"segments {plan.segments_reason}{side}")
+    if plan.memory_reason:
+        out.append(f"memory   {plan.memory_reason}")
     if plan.retime is not None:
         out.append(f"retime   to {_rate(plan.retime)} fps, repeating and dropping by time")
     out += [f"  {n}. {_step(step)}" for n, step in enumerate(plan.steps, 1)] or [

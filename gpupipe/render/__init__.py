@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpupipe.device import release
 from gpupipe.media.mux import Muxer, VideoHeader
 from gpupipe.media.output import OutputFile, check_space
 from gpupipe.render.codecs import make_encoder
@@ -48,6 +49,7 @@ def render(
         # PyAV's containers and streams refer to each other, so codecs and their threads would live on until the next
         # full collection, which may be many jobs away.
         gc.collect()
+        release(plan.device)
 
 
 def _carry_out(

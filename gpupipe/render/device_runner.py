@@ -15,6 +15,7 @@ from gpupipe.device.driver import enter_context
 from gpupipe.device.slots import Slot
 from gpupipe.frame import NO_PTS, FrameBatch
 from gpupipe.media.timeline import FrameClock, Window
+from gpupipe.plan.memory import SLOTS
 from gpupipe.render.board import Board, Part
 from gpupipe.render.chain import Chain, FirstSize
 from gpupipe.render.codecs import STAND_ALONE
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from gpupipe.plan import Plan, Step
     from gpupipe.render.lanes import Channel
     from gpupipe.render.progress import StopFlag
-
-SLOTS = 3
-"""Batches a session has in flight: one filling, one computing, one at the encoder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from gpupipe.codecs.reorder import DtsClock
 from gpupipe.errors import MediaError
 from gpupipe.journal import Journal
 from gpupipe.media.demux import Demuxer
+from gpupipe.plan.memory import ENCODE_LANES, SLOTS
 from gpupipe.render.board import Board, Part
 from gpupipe.render.codecs import STAND_ALONE, make_encoder
 from gpupipe.render.copied import CopiedStreams
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from gpupipe.plan import Plan
     from gpupipe.render.progress import Meter, StopFlag
 
-ENCODE_LANES = 4
-"""Threads that give an encoder work to which every picture stands alone. nvJPEG waits for the GPU in every picture."""
 DEEPEST = 2
 """Pictures that x264 and x265 decode ahead of one shown before them: a P, and a B that other B pictures refer to."""
 
@@ -94,7 +93,7 @@ def _device_workers(
 ) -> tuple[list[SegmentWorker], list[tuple[str, Callable[[], None]]]]:
     """Decode lanes and the encode lanes behind them, with channels between."""
     from gpupipe.device.cuda import release_spare  # noqa: PLC0415  imports torch
-    from gpupipe.render.device_runner import SLOTS, Compute, DeviceRunner, EncodeLane, Job  # noqa: PLC0415
+    from gpupipe.render.device_runner import Compute, DeviceRunner, EncodeLane, Job  # noqa: PLC0415
 
     shared = plan.encoder.encoder in STAND_ALONE
     # Room for every slot and the end of a segment: what holds a decoder up is the lack of a slot, never the channel.

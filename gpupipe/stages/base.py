@@ -35,6 +35,9 @@ class Stage(Protocol):
     """`any`: works on the decoder's own planes, planar or semi-planar; `rgb`: needs rgbf16 or rgbf32."""
     graphable: ClassVar[bool] = True
     """Whether `__call__` may be captured in a CUDA Graph."""
+    scratch: ClassVar[int] = 48
+    """Most bytes of input, output and intermediate values that `__call__` holds on the GPU, for each pixel of the
+    larger of its two pictures; memory is planned by it. 48 is R'G'B' in and out in half and full floats, and more."""
     keeps_fields: ClassVar[bool] = True
     """Whether interlaced pictures come out with their two fields intact."""
 

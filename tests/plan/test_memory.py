@@ -1,0 +1,137 @@
+"""How many sessions and how large batches a GPU's free memory allows; what a run really takes: tests/gpu/test_memory_gpu.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpupipe.config import parse_config
+from gpupipe.errors import PlanError
+from gpupipe.format import PIXEL_FORMATS, FrameFormat
+from gpupipe.media.probe import probe
+from gpupipe.plan import make_plan
+from gpupipe.plan import segments as plan_segments
+from gpupipe.plan.memory import Need, fit, need_of
+from gpupipe.plan.model import Step
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GIB, MIB = 1 << 30, 1 << 20
+CHAIN = Need(surface=3_110_400, result=3_110_400, work=48 * 1920 * 1080, tables=64 * 1920 * 1080, encoder="nvjpeg")
+
+
+def test_all_that_are_of_use_where_there_is_room() -> None:
+    budget = fit(CHAIN, 14, 16, 139 * GIB, device="cuda:0", asked=False)
+    assert (budget.sessions, budget.batch) == (14, 16)
+    assert 5 * GIB < budget.bytes < 14 * GIB
+    assert budget.reason == f"about {budget.bytes / GIB:.1f} GiB of 139.0 GiB free on cuda:0"
+
+
+@pytest.mark.parametrize("gib", [2, 3, 4, 6, 8, 12])
+def test_what_is_planned_fits_with_a_margin(gib: int) -> None:
+    budget = fit(CHAIN, 14, 16, gib * GIB, device="cuda:0", asked=False)
+    assert CHAIN.bytes(budget.sessions, budget.batch) == budget.bytes <= 0.95 * gib * GIB
+    assert CHAIN.bytes(budget.sessions + 1, budget.batch) > 0.95 * gib * GIB or budget.sessions == 14
+
+
+def test_smaller_batches_before_fewer_sessions() -> None:
+    tight = fit(CHAIN, 14, 16, 8 * GIB, device="cuda:0", asked=False)
+    assert (tight.sessions, tight.batch) == (14, 8)
+    assert tight.reason.endswith("free on cuda:0; batches of 8 instead of 16")
+    small = fit(CHAIN, 14, 16, 2 * GIB, device="cuda:0", asked=False)
+    assert small.batch == 4
+    assert 1 <= small.sessions < 14
+    assert small.reason.endswith(f"batches of 4 instead of 16; no room for more than {small.sessions} of 14 sessions")
+
+
+def test_one_session_that_does_not_fit_is_an_error_of_one_line() -> None:
+    with pytest.raises(PlanError) as caught:
+        fit(CHAIN, 14, 16, 600 * MIB, device="cuda:1", asked=False)
+    assert str(caught.value).startswith(
+        "device: cuda:1 has 0.6 GiB of memory free, and one session of this run needs about 1."
+    )
+    assert "use `device: cpu`" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_number_that_was_asked_for_is_not_made_smaller() -> None:
+    with pytest.raises(
+        PlanError, match=r"cuda:0 has 2\.0 GiB of memory free, and 14 sessions of this run need about"
+    ) as caught:
+        fit(CHAIN, 14, 16, 2 * GIB, device="cuda:0", asked=True)
+    assert caught.value.where == "sessions"
+    most = int(str(caught.value).rpartition("there is room for ")[2].rstrip(")"))
+    assert fit(CHAIN, most, 16, 2 * GIB, device="cuda:0", asked=True).sessions == most
+
+
+def test_free_memory_that_nobody_knows_limits_nothing() -> None:
+    budget = fit(CHAIN, 14, 16, None, device="cuda:0", asked=False)
+    assert (budget.sessions, budget.batch) == (14, 16)
+    assert "not known" in budget.reason
+
+
+def test_the_most_expensive_step_counts_and_so_does_the_largest_picture() -> None:
+    def picture(pixels: str, width: int, height: int, device: str = "cuda:0") -> FrameFormat:
+        return FrameFormat(PIXEL_FORMATS[pixels], width, height, device=device)
+
+    small, large = picture("nv12", 1920, 1080), picture("nv12", 3840, 2160)
+    wanted, there = picture("yuv420p", 3840, 2160), picture("yuv420p", 3840, 2160, "cpu")
+    steps = [
+        Step("stage", "resize", small, large),
+        Step("convert", "c", large, wanted),
+        Step("download", "d", wanted, there),
+    ]
+    need = need_of(small, steps, "libx264")
+    assert (need.surface, need.result) == (1920 * 1080 * 3 // 2, 3840 * 2160 * 3 // 2)
+    assert need.work == 48 * 3840 * 2160
+    decoded_here = need_of(picture("yuv420p", 1920, 1080, "cpu"), steps, "libx264")
+    assert (decoded_here.surface, decoded_here.result) == (0, need.result)
+
+
+@pytest.mark.parametrize(
+    ("engines", "free", "sessions"), [(7, 100 * GIB, 14), (2, 100 * GIB, 4), (1, 100 * GIB, 2), (7, 2 * GIB, None)]
+)
+def test_sessions_come_from_the_engines_and_the_memory(
+    gpu, corpus: Path, tmp_path: Path, engines, free, sessions
+) -> None:
+    gpu(engines, free)
+    info = probe(corpus / "files" / "long_6min_1080p30_aac.mp4")
+    plan = make_plan(
+        parse_config({"output": {"video": {"codec": "mjpeg", "encoder": "nvjpeg"}}}), info, tmp_path / "o.mov"
+    )
+    assert (plan.device, plan.decoder) == ("cuda:0", "nvdec")
+    if sessions is None:
+        assert 1 <= plan.sessions < 14
+    else:
+        assert plan.sessions == sessions
+    told = "\n".join(plan.lines())
+    assert f"{len(plan.segments)} at key frames, {plan.sessions} side by side" in told
+    assert f"memory   about {plan.device_bytes / GIB:.1f} GiB of {free / GIB:.1f} GiB free on cuda:0" in told
+
+
+def test_free_memory_changes_neither_the_segments_nor_the_digest(gpu, corpus: Path, tmp_path: Path) -> None:
+    info = probe(corpus / "files" / "long_6min_1080p30_aac.mp4")
+    made = []
+    for free in (100 * GIB, 2 * GIB):
+        gpu(7, free)
+        config = parse_config({"output": {"video": {"codec": "mjpeg", "encoder": "nvjpeg"}}})
+        made.append(make_plan(config, info, tmp_path / "o.mov"))
+    assert made[0].sessions != made[1].sessions
+    assert made[0].segments == made[1].segments
+    assert made[0].digest() == made[1].digest()
+
+
+def test_on_the_cpu_no_memory_is_planned(corpus: Path, tmp_path: Path) -> None:
+    plan = make_plan(
+        parse_config({}), probe(corpus / "files" / "rot180_3_frames.mov"), tmp_path / "o.mov", device="cpu"
+    )
+    assert (plan.device_bytes, plan.memory_reason) == (0, "")
+    assert not any(line.startswith("memory") for line in plan.lines())
+
+
+def test_engines_are_those_of_the_caps() -> None:
+    assert plan_segments._sessions(10_000, 7) == 14
+    assert plan_segments._sessions(1_000, 7) == 3
+    assert plan_segments._sessions(10, 7) == 1
