@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpupipe.device.base import Lane
     from gpupipe.format import FrameFormat
 
-IN_FLIGHT = 16
+IN_FLIGHT = 8
 """Encoder states, so pictures that are coded before any is fetched."""
 
 
@@ -35,34 +35,26 @@ class Coder:
     def __init__(self, library: Library, source: FrameFormat, quality: int, lane: Lane, *, optimal: bool) -> None:
         self._library, self._source, self._lane = library, source, lane
         self._stream, self._subsampling = lane.handle, SUBSAMPLING[source.pixels.chroma_shift]
-        self._handle, self._params, self._states = ctypes.c_void_p(), ctypes.c_void_p(), list[ctypes.c_void_p]()
-        held = (library, self._handle, self._params, self._states)
-        weakref.finalize(self, _destroy, *held).atexit = False  # there is no CUDA any more then
-        where = lane.device
-        check(library.nvjpegCreateSimple(ctypes.byref(self._handle)), "nvjpegCreateSimple", where)
-        check(
-            library.nvjpegEncoderParamsCreate(self._handle, ctypes.byref(self._params), self._stream),
-            "nvjpegEncoderParamsCreate",
-            where,
-        )
-        for name, value in (
-            ("Quality", quality), ("OptimizedHuffman", int(optimal)), ("SamplingFactors", self._subsampling),
-        ):  # fmt: skip
-            call = f"nvjpegEncoderParamsSet{name}"
-            check(getattr(library, call)(self._params, value, self._stream), call, where)
+        self._handle = library.handle(lane.device)
+        self._params, self._states = ctypes.c_void_p(), list[ctypes.c_void_p]()
+        # Not at exit: there is no CUDA any more then.
+        weakref.finalize(self, _destroy, library, self._params, self._states).atexit = False
+        self._call("nvjpegEncoderParamsCreate", self._handle, ctypes.byref(self._params), self._stream)
+        self._call("nvjpegEncoderParamsSetQuality", self._params, quality, self._stream)
+        self._call("nvjpegEncoderParamsSetOptimizedHuffman", self._params, int(optimal), self._stream)
+        self._call("nvjpegEncoderParamsSetSamplingFactors", self._params, self._subsampling, self._stream)
         for _ in range(IN_FLIGHT):
             state = ctypes.c_void_p()
-            check(
-                library.nvjpegEncoderStateCreate(self._handle, ctypes.byref(state), self._stream),
-                "nvjpegEncoderStateCreate",
-                where,
-            )
+            self._call("nvjpegEncoderStateCreate", self._handle, ctypes.byref(state), self._stream)
             self._states.append(state)
         # nvjpegImage_t: four addresses, then four pitches, of which three are used.
         self._images = np.zeros((IN_FLIGHT, 8), np.uint64)
         self._lengths = np.zeros(IN_FLIGHT, np.uint64)
         self._pinned = PinnedBytes(lane)
         self._rehearse()
+
+    def _call(self, name: str, *arguments: object) -> None:
+        check(getattr(self._library, name)(*arguments), name, self._lane.device)
 
     def _rehearse(self) -> None:
         """Every state takes the memory that it needs, before decoders run and would have to wait for it."""
@@ -118,10 +110,8 @@ class Coder:
         return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
-def _destroy(library: Library, handle: Any, params: Any, states: list[Any]) -> None:
+def _destroy(library: Library, params: Any, states: list[Any]) -> None:
     for state in states:
         library.nvjpegEncoderStateDestroy(state)
     if params:
         library.nvjpegEncoderParamsDestroy(params)
-    if handle:
-        library.nvjpegDestroy(handle)
