@@ -2,7 +2,8 @@
 
     python bench/lanes.py [--json FILE] [--frames 6000] [--codecs h264 hevc]
 
-Decode alone is the same runners with no stage and nothing encoded, so every row stands beside its limit of this run.
+Decode alone is the same runners with no stage and nothing encoded; nvJPEG alone is the same encode lanes fed with the
+same pictures from memory, so every row stands beside its limits of this run.
 Medians of three after a warm-up; frames are counted in every row.
 """
 
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from bench.device import CHAIN, make_clip, versions
+from gpupipe.bench.alone import encoder_alone, keep
 from gpupipe.config import parse_config
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
@@ -37,10 +39,15 @@ from gpupipe.render import render
 from gpupipe.render.segmented import start_lanes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpupipe.frame import FrameBatch
     from gpupipe.plan import Plan
 
 RUNS = 3
+RATE = "frames_per_second"
+KEPT_SECONDS = 8
+"""Of pictures kept for nvJPEG alone: 0.7 GB at 1080p30."""
 
 
 class Discard:
@@ -97,30 +104,41 @@ def whole(plan: Plan) -> float:
     return result.frames / result.seconds
 
 
-def rows(clip: Path, folder: Path) -> dict[str, dict[str, object]]:
+def rows(clip: Path, folder: Path) -> dict[str, dict[str, Any]]:
     """All rows of one clip."""
-    table: dict[str, dict[str, object]] = {}
+    table: dict[str, dict[str, Any]] = {}
     info = probe(clip)
+    config: dict[str, Any] = {"output": {"video": {"codec": "mjpeg", "quality": 90}}, "segments": {"seconds": 3}}
     for sessions in (1, 7, 14):
-        jpeg = {"video": {"codec": "mjpeg", "quality": 90}}
-        config = {"sessions": sessions, "output": jpeg, "segments": {"seconds": 3}}
+        config["sessions"] = sessions
         bare = make_plan(parse_config(config), info, folder / "a.mov", device="cuda")
         chain = make_plan(parse_config({**config, "stages": CHAIN}), info, folder / "b.mov", device="cuda")
-        cases = {
+        cases: dict[str, Callable[[], float]] = {
             f"decode only, {sessions}": partial(discard, replace(bare, steps=())),
             f"warp + overlay, output dropped, {sessions}": partial(discard, chain),
             f"warp + overlay, nvJPEG to MOV, {sessions}": partial(whole, chain),
         }
         for name, run in cases.items():
-            run()
-            rates = [run() for _ in range(RUNS)]
-            figures = {
-                "frames_per_second": round(statistics.median(rates), 1),
-                "spread": [round(min(rates)), round(max(rates))],
-            }
-            table[name] = figures
-            print(f"{clip.stem:6} {name:45} {figures['frames_per_second']:8} {figures['spread']}", flush=True)
+            table[name] = median(f"{clip.stem:6} {name}", run)
+    few = {**config, "stages": CHAIN, "range": {"end": KEPT_SECONDS}}
+    kept = keep(make_plan(parse_config(few), info, folder / "c.mov", device="cuda"), threading.Event())
+    frames = sum(segment.frames for segment in chain.segments)
+    row = table["nvJPEG alone, the same pictures"] = median(
+        f"{clip.stem:6} nvJPEG alone, the same pictures", lambda: encoder_alone(chain, kept, frames).rate
+    )
+    decode, whole_ = (max(r[RATE] for name, r in table.items() if kind in name) for kind in ("decode only", "to MOV"))
+    table["whole / the slower of decode only and nvJPEG alone"] = {"ratio": round(whole_ / min(decode, row[RATE]), 3)}
+    print(f"{clip.stem:6} whole / the slower of both limits: {whole_ / min(decode, row[RATE]):.3f}", flush=True)
     return table
+
+
+def median(name: str, run: Callable[[], float]) -> dict[str, Any]:
+    """Frames a second of several runs after one that warms up."""
+    run()
+    rates = [run() for _ in range(RUNS)]
+    middle, spread = round(statistics.median(rates), 1), [round(min(rates)), round(max(rates))]
+    print(f"{name:52} {middle:8} {spread}", flush=True)
+    return {RATE: middle, "spread": spread}
 
 
 def main() -> None:
