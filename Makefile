@@ -1,7 +1,7 @@
 # make demo    installs into .venv, makes a clip, runs a real config on it with the best backend of this machine
 # make test    all checks, then all tests (needs ffmpeg and ffprobe as the independent oracle)
 # make check   formatting, lint, types, layering, Dockerfile
-# make bench   measures the CPU path beside ffmpeg, and writes bench/results/
+# make bench   measures this machine part by part, and the CPU path beside ffmpeg; writes to bench/results/
 # make corpus  runs the corpus checker over every real file
 #
 # TORCH=...    the pip requirement for torch, installed before the package: a release, a CPU build, a local file.
@@ -92,4 +92,5 @@ test: check ffmpeg
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
 
 bench: $(VENV)/.tools ffmpeg
-	$(BIN)/python bench/cpu_vs_ffmpeg.py --json bench/results/cpu.json $(BENCH)
+	$(BIN)/gpupipe bench --overwrite --json bench/results/here.json --chart bench/results/here.png $(BENCH)
+	$(BIN)/python bench/cpu_vs_ffmpeg.py --json bench/results/cpu.json

@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
-import platform
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +21,9 @@ from pathlib import Path
 
 import av
 
+from gpupipe.bench.machine import machine
+from gpupipe.bench.record import Spread
+
 CASES = {
     "transcode": ("stages: []", []),
     "resize_720p": (
@@ -30,6 +31,7 @@ CASES = {
         ["-vf", "scale=1280:720:flags=bicubic"],
     ),
 }
+FFMPEG = ["ffmpeg", "-y", "-v", "error"]
 VIDEO = "output: {video: {codec: h264, encoder: libx264, quality: 20, preset: medium}}\n"
 
 
@@ -37,24 +39,7 @@ def make_clip(path: Path, seconds: int) -> None:
     """A moving 1080p clip with detail and grain."""
     source = f"testsrc2=s=1920x1080:r=30:d={seconds},noise=alls=3:allf=t,format=yuv420p"
     subprocess.run(
-        [
-            "ffmpeg",
-            "-y",
-            "-v",
-            "error",
-            "-f",
-            "lavfi",
-            "-i",
-            source,
-            "-c:v",
-            "libx264",
-            "-preset",
-            "veryfast",
-            "-crf",
-            "14",
-            path,
-        ],
-        check=True,
+        [*FFMPEG, "-f", "lavfi", "-i", source, "-c:v", "libx264", "-preset", "veryfast", "-crf", "14", path], check=True
     )
 
 
@@ -64,21 +49,7 @@ def commands(case: str, clip: Path, folder: Path) -> dict[str, list[str]]:
     config = folder / f"{case}.yaml"
     config.write_text(f"{stages}\n{VIDEO}")
     ours = [sys.executable, "-m", "gpupipe", "run", str(config), str(clip), str(folder / f"{case}-gpupipe.mp4")]
-    theirs = [
-        "ffmpeg",
-        "-y",
-        "-v",
-        "error",
-        "-i",
-        str(clip),
-        *filters,
-        "-c:v",
-        "libx264",
-        "-preset",
-        "medium",
-        "-crf",
-        "20",
-    ]
+    theirs = [*FFMPEG, "-i", str(clip), *filters, "-c:v", "libx264", "-preset", "medium", "-crf", "20"]
     return {
         "gpupipe": [*ours, "--device", "cpu", "--quiet", "--overwrite"],
         "ffmpeg": [*theirs, "-movflags", "+faststart", str(folder / f"{case}-ffmpeg.mp4")],
@@ -131,36 +102,31 @@ def main() -> None:
                 timed(command)  # warm caches, and the outputs to check
             checked = check(case, folder, args.seconds * 30)
             pairs = [{side: round(timed(command), 3) for side, command in both.items()} for _ in range(args.pairs)]
-            ratios = sorted(p["gpupipe"] / p["ffmpeg"] for p in pairs)
+            ratio = Spread.of([p["gpupipe"] / p["ffmpeg"] for p in pairs])
             results[case] = {
-                "ratio_median": round(statistics.median(ratios), 3),
-                "ratio_min": round(ratios[0], 3),
-                "ratio_max": round(ratios[-1], 3),
+                "ratio_median": round(ratio.median, 3),
+                "ratio_min": round(ratio.least, 3),
+                "ratio_max": round(ratio.most, 3),
                 "pairs": pairs,
                 **checked,
             }
-            spread = f"{ratios[0]:.3f} to {ratios[-1]:.3f}"
-            print(f"{case:12} {statistics.median(ratios):.3f} of ffmpeg's wall time ({spread})", flush=True)
+            print(
+                f"{case:12} {ratio.median:.3f} of ffmpeg's wall time ({ratio.least:.3f} to {ratio.most:.3f})",
+                flush=True,
+            )
     if args.json:
         args.json.write_text(json.dumps({**facts(), "cases": results}, indent=1) + "\n")
 
 
 def facts() -> dict[str, object]:
     """Machine, versions, command."""
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    here = machine("cpu")
     ffmpeg = subprocess.run(["ffmpeg", "-version"], capture_output=True, text=True, check=True).stdout.split()[2]
-    cores = len(
-        [
-            line
-            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-            if line.startswith("processor")
-        ]
-    )
     return {
         "command": "python bench/cpu_vs_ffmpeg.py " + " ".join(a for a in sys.argv[1:] if "json" not in a),
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "machine": {"cpu": cpu[1] if cpu else platform.processor(), "cores": cores},
-        "versions": {"python": platform.python_version(), "av": av.__version__, "ffmpeg": ffmpeg},
+        "machine": {"cpu": here.cpu, "cores": here.cores},
+        "versions": {**here.versions, "ffmpeg": ffmpeg},
     }
 
 

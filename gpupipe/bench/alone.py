@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from gpupipe.bench.flow import Discard, Run, Stopwatch, unwritten
 from gpupipe.device import open_lane
+from gpupipe.plan.memory import ENCODE_LANES
 from gpupipe.render.codecs import STAND_ALONE, make_encoder
 from gpupipe.render.lanes import Crew
-from gpupipe.render.segmented import ENCODE_LANES, in_lanes
+from gpupipe.render.segmented import in_lanes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -70,7 +70,7 @@ def _bars(axes: Axes, rows: list[Row]) -> None:
                       va="center", fontsize=8, bbox={"color": "white", "pad": 1})  # fmt: skip
     axes.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=9)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(0, 1.16 * max(values))
+    axes.set_xlim(0, 1.16 * max(spread.most for spread in spreads))
 
 
 def _words(row: Row, median: float) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from gpupipe.bench.record import Machine
 from gpupipe.device.driver import driver
 
-_PACKAGES = ("av", "numpy", "torch", "torchvision", "triton", "PyNvVideoCodec")
+_PACKAGES = ("av", "numpy", "torch", "triton", "PyNvVideoCodec", "nvidia-nvjpeg", "nvidia-nvjpeg-cu12")
 
 
 def machine(device: str) -> Machine:

@@ -120,4 +120,4 @@ def bottleneck(found: tuple[Row, ...]) -> str:
     if slowest == "the steps" and limit > SAME_SPEED * known.get("decoding", 0):
         slowest = "decoding"  # which every row of a step includes
     held = "" if share >= 100 * BOUND else ", so parts hold each other up too"
-    return f"{slowest} ({limit:.4g} frames/s without the rest; the whole makes {share:.0f} % of that{held})"
+    return f"{slowest} ({limit:.4g} frames/s without what follows; the whole makes {share:.0f} % of that{held})"

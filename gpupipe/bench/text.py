@@ -12,45 +12,41 @@ if TYPE_CHECKING:
 
 WIDTH = 79
 """Of a terminal, less one."""
-LABEL = 28
 
 
 def lines(report: Report) -> Iterator[str]:
-    """For a terminal of 80 columns."""
+    """For a terminal of 80 columns; the tables come last, where they are still to be seen."""
     yield from _wrapped(headline(report), "")
-    yield ""
-    for first, *cells in _table(report):
-        yield f"{first[:LABEL]:<{LABEL}}" + "".join(cells)
-    if report.ratios:
-        yield ""
-        for first, *cells in _ratios(report):
-            yield f"{first[:LABEL]:<{LABEL}}" + "".join(_padded(cell, n) for n, cell in enumerate(cells, 1))
-    yield ""
     for note in notes(report):
         yield from _wrapped(note, "  ")
+    yield ""
+    yield from _aligned(_table(report))
+    if report.ratios:
+        yield ""
+        yield from _aligned(_ratios(report))
+
+
+def _aligned(table: list[tuple[str, ...]]) -> Iterator[str]:
+    first, *widths = (max(map(len, column)) for column in zip(*table, strict=True))
+    for label, *cells in table:
+        yield f"{label:<{first}}" + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
 def _table(report: Report) -> list[tuple[str, ...]]:
-    """The head and a line a measured row, padded; columns in which nothing stands are left out."""
+    """The head and a line a measured row, without columns in which nothing stands."""
     head = ("", "frames/s", "spread", "of decode", "GPU", "NVDEC", "cores")
-    body = [(row.label, *_cells(row)) for row in report.rows if row.rate is not None]
-    shown = [any(line[n] for line in body) for n in range(len(head))]
-    shown[0], shown[2] = True, report.runs > 1
-    kept = [n for n, there in enumerate(shown) if there]
-    return [tuple(_padded(line[n], n) for n in kept) for line in (head, *body)]
+    body = [(row.label, *_cells(row, report.runs)) for row in report.rows if row.rate is not None]
+    shown = [n for n in range(len(head)) if any(line[n] for line in body)]
+    return [tuple(line[n] for n in shown) for line in (head, *body)]
 
 
-def _padded(cell: str, column: int) -> str:
-    return f"{cell:>{(0, 9, 14, 10, 6, 6, 6)[column]}}"
-
-
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, runs: int) -> tuple[str, ...]:
     assert row.rate is not None
     used = row.utilisation
     return (
         rate(row.rate.median),
-        f"{rate(row.rate.least)}..{rate(row.rate.most)}",
-        "" if row.of_decode is None else f"{row.of_decode.median:.2f}",
+        f"{rate(row.rate.least)}..{rate(row.rate.most)}" if runs > 1 else "",
+        "" if row.of_decode is None else times(row.of_decode.median),
         _percent(None if used is None else used.gpu),
         _percent(None if used is None else used.nvdec),
         "" if row.cores is None else f"{row.cores:.1f}",
@@ -69,7 +65,7 @@ def rate(value: float) -> str:
 
 def times(value: float) -> str:
     """A ratio, likewise."""
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+    return f"{value:.3f}" if value < 0.1 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
 def _spread(value: Spread) -> str:
@@ -106,13 +102,13 @@ def notes(report: Report) -> Iterator[str]:
     yield "Rates count from when files, decoders, graphs and encoders are open; cores: CPU cores kept busy."
     if whole is not None and whole.whole_rate is not None and whole.startup is not None:
         yield f"With start-up ({whole.startup.median:.2f} s) the whole makes {rate(whole.whole_rate.median)} frames/s."
-    for reason in report.not_measured:
-        yield f"Not measured: {reason}."
+    if report.not_measured:
+        yield f"Not measured: {'; '.join(report.not_measured)}."
 
 
 def markdown(report: Report) -> str:
     """The table that README shows; ends with a newline."""
-    head, *body = ([cell.strip() for cell in line] for line in _table(report))
+    head, *body = _table(report)
     out = [f"{headline(report)} ({report.date}, `{report.command}`).", "", _line(head), _rule(len(head))]
     out += map(_line, body)
     if report.ratios:
@@ -122,7 +118,7 @@ def markdown(report: Report) -> str:
     return "\n".join(out) + "\n"
 
 
-def _line(cells: list[str] | tuple[str, ...]) -> str:
+def _line(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
