@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import av
 import torch
+from av.video.reformatter import VideoReformatter
 
 from gpupipe import stages
 from gpupipe.bench.flow import Run, Stopwatch
@@ -65,8 +66,9 @@ def host_pipe(subject: Subject, frames: int, device: str, stop: StopFlag, *, thr
         watch.open()
         decoded: Iterable[Picture] = _decoded(source, plan, stop)
         computed: Iterable[Picture] = map(chain, stack.enter_context(_Ahead(decoded)) if threads else decoded)
+        scaler = VideoReformatter()  # kept, for its threads: a new one a frame takes half as long again
         for picture in stack.enter_context(_Ahead(computed)) if threads else computed:
-            _write(target, track, encoder.encode(_frame(picture, plan)))
+            _write(target, track, encoder.encode(_frame(picture, plan, scaler)))
             done += 1
         _write(target, track, encoder.finish())
     return watch.run(done)
@@ -77,7 +79,7 @@ def _decoded(container: av.container.InputContainer, plan: Plan, stop: StopFlag)
     stream = container.streams[plan.source.video.index]
     assert isinstance(stream, av.VideoStream)
     stream.thread_type = "AUTO"
-    window = Window(plan.start_pts, plan.end_pts)
+    window, scaler = Window(plan.start_pts, plan.end_pts), VideoReformatter()
     if window.start is not None:
         container.seek(window.start, stream=stream)
     for frame in container.decode(stream):
@@ -85,7 +87,7 @@ def _decoded(container: av.container.InputContainer, plan: Plan, stop: StopFlag)
         if frame.pts is None or window.past(frame.pts):
             return
         if window.holds(frame.pts):
-            yield frame.pts, frame.to_ndarray(format="rgb24")
+            yield frame.pts, scaler.reformat(frame, format="rgb24").to_ndarray()
 
 
 class _Stages:
@@ -112,11 +114,12 @@ class _Stages:
             return pts, coded.permute(1, 2, 0).contiguous().cpu().numpy()
 
 
-def _frame(picture: Picture, plan: Plan) -> FrameBatch:
+def _frame(picture: Picture, plan: Plan, scaler: VideoReformatter) -> FrameBatch:
     """One of libav's frames, in the encoder's format, by swscale."""
     pts, rgb = picture
     wanted, settings = plan.encoder.input_format, plan.encoder
-    frame = av.VideoFrame.from_ndarray(rgb, format="rgb24").reformat(
+    frame = scaler.reformat(
+        av.VideoFrame.from_ndarray(rgb, format="rgb24"),
         width=wanted.width,
         height=wanted.height,
         format=encoder_name(settings.encoder, wanted),
