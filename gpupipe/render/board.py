@@ -28,8 +28,8 @@ class Part:
     packets: list[Packet]
     pts: tuple[int, ...]
     """Of the pictures that went into the encoder since the part before; their packets may come in later parts."""
-    encoder: Encoder
-    """Kept alive for its template."""
+    encoder: Encoder | None
+    """Kept alive for its template; None where the header is written already (see `Board.begun`)."""
 
     @property
     def frames(self) -> int:
@@ -56,6 +56,8 @@ class Board:
     def __init__(self, crew: Crew, segments: tuple[Segment, ...], ahead: int, limit: int = WAITING_BYTES) -> None:
         self._crew, self.segments, self._ahead, self._limit = crew, segments, ahead, limit
         self._taken = self._written = 0
+        self.begun = False
+        """Set by the writer when the output's header is written: no template of an encoder is needed any more."""
         self._waiting = 0
         """Bytes that wait for the writer."""
         self._pending: dict[int, _Pending] = {}

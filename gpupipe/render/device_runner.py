@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -239,12 +240,17 @@ class EncodeLane:
             self._encoder = encoder
             if job.batch is not None:
                 packets = self._encode(encoder, job, job.batch)
-                self._board.deliver(job.index, job.number, Part(packets, job.batch.pts, encoder))
+                self._deliver(job, packets, job.batch.pts, encoder)
                 continue
-            self._board.deliver(job.index, job.number, Part(encoder.finish(), (), encoder))
+            self._deliver(job, encoder.finish(), (), encoder)
             self._board.complete(job.index, job.number + 1)
             if not self._stands_alone:
                 self._encoder = None
+                del encoder
+                gc.collect()  # an encoder of PyAV's refers to itself, and an x264 holds some hundred MB
+
+    def _deliver(self, job: Job, packets: list[Packet], pts: tuple[int, ...], encoder: Encoder) -> None:
+        self._board.deliver(job.index, job.number, Part(packets, pts, None if self._board.begun else encoder))
 
     def _encode(self, encoder: Encoder, job: Job, batch: FrameBatch) -> list[Packet]:
         if self._ring is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Protocol
 
 from gpupipe.device import open_lane
@@ -73,13 +74,18 @@ class Runner:
             packets += encoder.encode(batch)
             shown += batch.pts
             if len(shown) >= PART:
-                self._board.deliver(index, parts, Part(packets, tuple(shown), encoder))
+                self._deliver(index, parts, packets, shown, encoder)
                 parts, packets, shown = parts + 1, [], []
             self._board.wait_for_room(index)
         packets += encoder.finish()
         self._decoder.restart()
-        self._board.deliver(index, parts, Part(packets, tuple(shown), encoder))
+        self._deliver(index, parts, packets, shown, encoder)
         self._board.complete(index, parts + 1)
+        del encoder
+        gc.collect()  # an encoder of PyAV's refers to itself, and an x264 holds some hundred MB
+
+    def _deliver(self, index: int, number: int, packets: list[Packet], shown: list[int], encoder: Encoder) -> None:
+        self._board.deliver(index, number, Part(packets, tuple(shown), None if self._board.begun else encoder))
 
     def close(self) -> None:
         """See `SegmentWorker`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
@@ -65,6 +66,8 @@ def start_lanes(
 
     In that order because a CUDA Graph cannot be captured while a decoder session runs.
     """
+    gc.freeze()  # lanes collect garbage often: only what is made from now on is looked at
+    stack.callback(gc.unfreeze)
     crew = Crew()
     board = Board(crew, plan.segments, 2 * plan.sessions)
     workers: list[SegmentWorker] = []
@@ -153,10 +156,12 @@ class _Join:
             self._muxer.write_video(packet)
 
     def _begin(self, part: Part) -> None:
-        self._begun = True
+        assert part.encoder is not None  # runners leave it out only when they are told that this was done
+        self._begun = self._board.begun = True
         self._muxer.add_video(part.encoder.template(part.packets))
         if len(self._board.segments) > 1:  # one encoder's own times are right; those of several overlap
-            self._clock = DtsClock(_depth(part, self._early))
+            codec = part.encoder.settings.codec
+            self._clock = DtsClock(_depth(part.packets[0], self._early, codec))
             for pts in self._early:
                 self._clock.shown(pts)
 
@@ -185,18 +190,17 @@ class _Join:
             self._journal.warn("frames-missing", message, place=f"pts {segment.start}")
 
 
-def _depth(part: Part, shown: list[int]) -> int:
+def _depth(first: Packet, shown: list[int], codec: str) -> int:
     """How many pictures are coded before one that is shown earlier: what dts must lie ahead by.
 
     Encoders put the first packet's dts before its pts by the time of so many pictures.
 
     Args:
-        part: the first with packets.
-        shown: pts of the pictures that went in until then.
+        first: packet of the stream.
+        shown: pts of the pictures that went in until it came out.
+        codec: as libav names it.
     """
-    first = part.packets[0]
-    reorders = av.Codec(part.encoder.settings.codec).reorder
-    if reorders and len(shown) <= DEEPEST:  # so few may need no reordering, and say nothing of the segments to come
+    if av.Codec(codec).reorder and len(shown) <= DEEPEST:  # so few say nothing of the segments to come
         return DEEPEST
     assert first.pts is not None  # encoders give every packet the pts of its picture
     ahead = 0 if first.dts is None else first.pts - first.dts
