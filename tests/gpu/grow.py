@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 from contextlib import ExitStack
@@ -29,18 +30,25 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+def alone() -> bool:
+    """Whether no other process uses the GPU, whose memory is counted as a whole."""
+    command = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader", "--id=0"]
+    return len(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()) <= 1
+
+
 def main() -> None:
     clip, mode, folder = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     config = parse_config({"stages": STAGES, "output": {"video": OUTPUTS[mode], "audio": "none"}})
     suffix = "mp4" if mode == "x264" else "mov"
     plan = make_plan(config, probe(clip), folder / f"out.{suffix}", device="cuda")
     torch.cuda.init()
-    idle = torch.cuda.mem_get_info()[0]
-    marks: list[tuple[int, int, int]] = []
+    idle, by_itself = torch.cuda.mem_get_info()[0], alone()
+    marks: list[tuple[int, int, int, int]] = []
 
     def mark(frames: int) -> None:
         if not marks or frames >= marks[-1][0] + 250:
-            marks.append((frames, resident(), idle - torch.cuda.mem_get_info()[0]))
+            used = idle - torch.cuda.mem_get_info()[0]
+            marks.append((frames, resident(), torch.cuda.memory_reserved(), used))
 
     stop = threading.Event()
     if mode == "discard":
@@ -52,7 +60,8 @@ def main() -> None:
                 mark(done)
     else:
         done = render(plan, overwrite=True, journal=Journal(), stop=stop, progress=lambda now: mark(now.frames)).frames
-    print(json.dumps({"frames": done, "sessions": plan.sessions, "planned": plan.device_bytes, "marks": marks}))  # noqa: T201  for the test that started it
+    told = {"frames": done, "sessions": plan.sessions, "planned": plan.device_bytes, "marks": marks}
+    print(json.dumps({**told, "alone": by_itself and alone()}))  # noqa: T201  for the test that started it
 
 
 if __name__ == "__main__":

@@ -115,13 +115,15 @@ class Spoiler:
             self._graph.replay()
 
 
-def eager(chain: Chain, source: FrameFormat, lane: CudaLane, pictures: torch.Tensor) -> Planes:
-    """The chain called on one batch as it is."""
-    rows = len(pictures)
-    slot = Slot(source, rows, chain.transform, lane, lane, graphed=False, pool=None)
-    fill(slot, pictures)
-    slot.run().synchronize()
-    return tuple(plane.clone() for plane in slot.outputs)
+def eager(chain: Chain, source: FrameFormat, lane: CudaLane, batches: list[torch.Tensor]) -> list[Planes]:
+    """The chain called on batches of one size as it is."""
+    slot = Slot(source, len(batches[0]), chain.transform, lane, lane, graphed=False, pool=None)
+    results = []
+    for pictures in batches:
+        fill(slot, pictures)
+        slot.run().synchronize()
+        results.append(tuple(plane.clone() for plane in slot.outputs))
+    return results
 
 
 def fill(slot: Slot, pictures: torch.Tensor) -> None:
@@ -177,12 +179,12 @@ def test_a_replay_is_bit_equal_to_eager(listed: list[tuple[str, dict]], pixels: 
     source = surface(pixels)
     chain = Chain(steps_of(listed, source), CudaLane("cuda:0"))
     lane = CudaLane("cuda:0")
-    every = range(1, 17) if pixels in ("nv12", "p010le") else (1, 4, 16)
+    every = range(1, 17) if pixels == "nv12" else (1, 4, 16)
     pool = surfaces(source, 16 * BATCHES, 7)
-    alone = [eager(chain, source, lane, pool[n : n + 1]) for n in range(16)]
+    alone = eager(chain, source, lane, [pool[n : n + 1] for n in range(16)])
     for rows in every:
         batches = [pool[n * rows : (n + 1) * rows] for n in range(BATCHES)]
-        wanted = [eager(chain, source, lane, pictures) for pictures in batches]
+        wanted = eager(chain, source, lane, batches)
         for row in range(rows):  # what a picture becomes does not depend on those beside it
             assert same(tuple(p[row : row + 1] for p in wanted[0]), alone[row], 1), (rows, row)
         got = replayed(chain, source, rows, batches)
@@ -194,7 +196,7 @@ def test_rows_beyond_the_last_picture_change_nothing(valid: int) -> None:
     source = surface("nv12")
     chain, lane = Chain(steps_of(TOGETHER, source), CudaLane("cuda:0")), CudaLane("cuda:0")
     pictures = surfaces(source, valid, 3)
-    wanted = eager(chain, source, lane, pictures)
+    (wanted,) = eager(chain, source, lane, [pictures])
     slot = Slot(source, 16, chain.transform, lane, lane, graphed=True, pool=torch.cuda.graph_pool_handle())
     for garbage in (0, 0xFF, 0x5A):
         with torch.inference_mode():
@@ -212,7 +214,7 @@ def test_runners_at_once_do_not_spoil_each_other() -> None:
     compute, pool = CudaLane("cuda:0"), torch.cuda.graph_pool_handle()
     slots = [Slot(source, 8, chain.transform, lane, compute, graphed=True, pool=pool) for lane in lanes]
     pictures = [surfaces(source, 8, n) for n in range(4)]
-    wanted = [eager(chain, source, lanes[0], batch) for batch in pictures]
+    wanted = eager(chain, source, lanes[0], pictures)
     for turn in range(12):
         for slot, batch in zip(slots, pictures[turn % 4 :] + pictures[: turn % 4], strict=True):
             for row, picture in enumerate(batch):
