@@ -31,6 +31,23 @@ _HUFFMAN = {"default": False, "optimal": True}
 """libav's words for the same choice."""
 
 
+STATES, _STATES_PIXELS = 8, 1 << 24
+"""States a lane at most, and pixels of all of them together: of large pictures two keep a lane busy."""
+
+
+def states(pixels: int, batch: int) -> int:
+    """Encoder states of a lane, so pictures that are coded before any is fetched: half a batch where there is room."""
+    return max(1, min(STATES, batch // 2, _STATES_PIXELS // pixels))
+
+
+def lane_bytes(pixels: int, frame_bytes: int, batch: int) -> int:
+    """Of the GPU's memory that a lane takes, for pictures of that size.
+
+    nvJPEG 13.0 took 21 bytes a pixel and twice the bitstream, which for noise at quality 100 is more than the picture.
+    """
+    return states(pixels, batch) * (42 * pixels + 7 * frame_bytes) // 2
+
+
 def pixel_formats() -> tuple[str, ...]:
     """What it takes, all of it full-range BT.601."""
     return ("yuv420p", "yuv422p", "yuv444p")
@@ -84,10 +101,13 @@ class NvjpegEncoder:
     Args:
         settings: what the plan asks; `input_format` is one of `pixel_formats`, its colour tags are those of the output.
         lane: where the pictures are coded.
+        batch: pictures that come at once, as a rule.
         library: stands in for nvJPEG in tests.
     """
 
-    def __init__(self, settings: EncoderSettings, lane: Lane, *, library: Library | None = None) -> None:
+    def __init__(
+        self, settings: EncoderSettings, lane: Lane, batch: int = 2 * STATES, *, library: Library | None = None
+    ) -> None:
         self.settings, self._lane = settings, lane
         quality, optimal = quality_of(settings.quality, settings.bitrate), optimal_huffman(settings.options)
         source = settings.input_format
@@ -95,7 +115,8 @@ class NvjpegEncoder:
             raise PlanError(f"nvjpeg does not take {source.pixels.name}", where="output.video.pixel_format")
         from gpupipe.codecs.nvjpeg_coder import Coder  # noqa: PLC0415  imports torch, which `supports` needs not
 
-        self._coder = Coder(library or nvjpeg_library.load(), source, quality, lane, optimal=optimal)
+        count = states(source.width * source.height, batch)
+        self._coder = Coder(library or nvjpeg_library.load(), source, quality, lane, count, optimal=optimal)
         self._scratch: av.container.OutputContainer | None = None
 
     def encode(self, batch: FrameBatch) -> list[Packet]:

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from gpupipe.device.base import Lane
     from gpupipe.format import FrameFormat
 
-IN_FLIGHT = 8
-"""Encoder states, so pictures that are coded before any is fetched."""
-
 
 class Coder:
     """Encoder states of one lane; used by one thread.
@@ -30,9 +27,12 @@ class Coder:
         quality: 1 to 100.
         optimal: a Huffman table for each picture: smaller, and slower.
         lane: where they are coded.
+        count: of states, so of pictures that are coded before any is fetched.
     """
 
-    def __init__(self, library: Library, source: FrameFormat, quality: int, lane: Lane, *, optimal: bool) -> None:
+    def __init__(
+        self, library: Library, source: FrameFormat, quality: int, lane: Lane, count: int, *, optimal: bool
+    ) -> None:
         self._library, self._source, self._lane = library, source, lane
         self._stream, self._subsampling = lane.handle, SUBSAMPLING[source.pixels.chroma_shift]
         self._handle = library.handle(lane.device)
@@ -43,13 +43,13 @@ class Coder:
         self._call("nvjpegEncoderParamsSetQuality", self._params, quality, self._stream)
         self._call("nvjpegEncoderParamsSetOptimizedHuffman", self._params, int(optimal), self._stream)
         self._call("nvjpegEncoderParamsSetSamplingFactors", self._params, self._subsampling, self._stream)
-        for _ in range(IN_FLIGHT):
+        for _ in range(count):
             state = ctypes.c_void_p()
             self._call("nvjpegEncoderStateCreate", self._handle, ctypes.byref(state), self._stream)
             self._states.append(state)
         # nvjpegImage_t: four addresses, then four pitches, of which three are used.
-        self._images = np.zeros((IN_FLIGHT, 8), np.uint64)
-        self._lengths = np.zeros(IN_FLIGHT, np.uint64)
+        self._images = np.zeros((count, 8), np.uint64)
+        self._lengths = np.zeros(count, np.uint64)
         self._pinned = PinnedBytes(lane)
         self._rehearse()
 
@@ -57,11 +57,13 @@ class Coder:
         check(getattr(self._library, name)(*arguments), name, self._lane.device)
 
     def _rehearse(self) -> None:
-        """Every state takes the memory that it needs, before decoders run and would have to wait for it."""
+        """Every state takes what memory it will ever need, which is that for noise, before decoders run beside it."""
+        device, count = self._lane.device, len(self._states)
         shapes = self._source.pixels.plane_shapes(self._source.width, self._source.height)
         with self._lane.active():
-            planes = tuple(torch.full((1, *s), 128, dtype=torch.uint8, device=self._lane.device) for s in shapes)
-            self.code(tuple(p.expand(IN_FLIGHT, *p.shape[1:]) for p in planes))
+            random = torch.Generator(device).manual_seed(1)
+            planes = tuple(torch.randint(256, s, dtype=torch.uint8, device=device, generator=random) for s in shapes)
+            self.code(tuple(plane.expand(count, *plane.shape) for plane in planes))
 
     def code(self, planes: tuple[torch.Tensor, ...]) -> list[memoryview]:
         """The JPEG of each picture.
@@ -69,11 +71,11 @@ class Coder:
         Args:
             planes: Y, U, V, each (N, H, W) uint8 with packed samples, valid on the lane.
         """
-        rows = planes[0].shape[0]
+        rows, step = planes[0].shape[0], len(self._states)
         return [
             data
-            for first in range(0, rows, IN_FLIGHT)
-            for data in self._code(tuple(plane[first : first + IN_FLIGHT] for plane in planes))
+            for first in range(0, rows, step)
+            for data in self._code(tuple(plane[first : first + step] for plane in planes))
         ]
 
     def _code(self, planes: tuple[torch.Tensor, ...]) -> list[memoryview]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpupipe import stages
+from gpupipe.codecs.nvjpeg import lane_bytes
 from gpupipe.errors import PlanError
 from gpupipe.plan.encoder import DEVICE_ENCODERS
 
@@ -44,6 +45,8 @@ class Need:
     tables: int
     """Of the whole run."""
     encoder: str
+    pixels: int = 0
+    """Of a picture as nvJPEG takes it, which knows its own needs."""
 
     def bytes(self, sessions: int, batch: int) -> int:
         """Of the whole run. Sessions compute on one lane, so intermediate values are held once, and by graphs again."""
@@ -53,6 +56,8 @@ class Need:
         shared = _KERNELS + self.tables + 2 * batch * self.work
         if self.encoder == "nvenc":
             session += _NVENC_SURFACES * self.result + _CODEC
+        elif self.pixels:
+            shared += ENCODE_LANES * lane_bytes(self.pixels, self.result, batch)
         elif self.encoder in DEVICE_ENCODERS:
             shared += ENCODE_LANES * (4 * batch * self.result + _CODEC)
         return sessions * session + shared
@@ -80,6 +85,7 @@ def need_of(surface: FrameFormat, steps: Sequence[Step], encoder: str) -> Need:
         work=work,
         tables=_TABLES * max(map(_pixels, pictures)) if there else 0,
         encoder=encoder,
+        pixels=_pixels(result) if encoder == "nvjpeg" else 0,
     )
 
 

@@ -82,7 +82,7 @@ def _one_session(
     plan: Plan, muxer: Muxer, stack: ExitStack, *, meter: Meter, journal: Journal, stop: StopFlag
 ) -> Tally:
     """The whole run in one go: one decoder, one encoder, every packet written as it comes."""
-    make = partial(make_encoder, plan.encoder)
+    make = partial(make_encoder, plan.encoder, batch=plan.batch)
     session = Session(plan, stack, make, journal=journal, stop=stop, copied=muxer.write_copied)
     writer, pictures = _Writer(session.encoder, muxer), session.pictures
     meter.open()

@@ -30,8 +30,8 @@ def make_decoder(plan: Plan, stream: av.VideoStream, lane: Lane, journal: Journa
     return NvdecDecoder(stream, surfaces, video.time_base, journal, lane)
 
 
-def make_encoder(settings: EncoderSettings, lane: Lane) -> Encoder:
-    """The plan's encoder, open: a bad option shows here, before the first frame."""
+def make_encoder(settings: EncoderSettings, lane: Lane, batch: int = 16) -> Encoder:
+    """The plan's encoder, open: a bad option shows here, before the first frame. `batch` pictures come at once."""
     if settings.encoder == "nvenc":
         from gpupipe.codecs.nvenc import NvencEncoder  # noqa: PLC0415
 
@@ -39,7 +39,7 @@ def make_encoder(settings: EncoderSettings, lane: Lane) -> Encoder:
     if settings.encoder == "nvjpeg":
         from gpupipe.codecs.nvjpeg import NvjpegEncoder  # noqa: PLC0415
 
-        return NvjpegEncoder(settings, lane)
+        return NvjpegEncoder(settings, lane, batch)
     if settings.encoder == "prores_torch":
         from gpupipe.codecs.prores.encoder import ProresEncoder  # noqa: PLC0415  imports torch
 

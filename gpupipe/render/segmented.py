@@ -44,7 +44,7 @@ def render_segments(
     plan: Plan, muxer: Muxer, stack: ExitStack, *, meter: Meter, journal: Journal, stop: StopFlag
 ) -> Tally:
     """Carries out a plan by lanes, and writes the joined stream in step with the copied ones."""
-    board = start_lanes(plan, stack, journal, partial(make_encoder, plan.encoder), stop)
+    board = start_lanes(plan, stack, journal, partial(make_encoder, plan.encoder, batch=plan.batch), stop)
     meter.open()
     copied = CopiedStreams(
         plan, stack.enter_context(Demuxer(plan.source, Journal(), range_start=plan.start_pts)), muxer

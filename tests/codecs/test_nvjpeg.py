@@ -12,7 +12,7 @@ import pytest
 import torch
 from nvjpeg_double import NvjpegDouble
 
-from gpupipe.codecs import nvjpeg, nvjpeg_coder, nvjpeg_library
+from gpupipe.codecs import nvjpeg, nvjpeg_library
 from gpupipe.codecs.base import EncoderSettings
 from gpupipe.color import ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.config import parse_config
@@ -73,7 +73,7 @@ def test_file_has_times_and_jpegs_colour(tmp_path, ffprobe, ffmpeg) -> None:
 
 
 @pytest.mark.parametrize("pixels", ["yuv420p", "yuv422p", "yuv444p"])
-@pytest.mark.parametrize("count", [1, nvjpeg_coder.IN_FLIGHT - 1, 2 * nvjpeg_coder.IN_FLIGHT + 1])
+@pytest.mark.parametrize("count", [1, nvjpeg.STATES - 1, 2 * nvjpeg.STATES + 1])
 def test_every_picture_of_any_batch_comes_back(pixels: str, count: int) -> None:
     asked = settings(pixels, 33, 19)
     double = NvjpegDouble()
@@ -96,7 +96,7 @@ def test_settings_reach_the_library_and_states_are_given_back() -> None:
     double = NvjpegDouble()
     encoder = nvjpeg.NvjpegEncoder(settings(quality=83, options={"huffman": "optimal"}), CpuLane(), library=double)
     assert double.settings == {"Quality": 83, "OptimizedHuffman": 1, "SamplingFactors": 2}
-    assert len(double.alive) == nvjpeg_coder.IN_FLIGHT + 1  # and the parameters
+    assert len(double.alive) == nvjpeg.STATES + 1  # and the parameters
     del encoder
     gc.collect()
     assert double.alive == set()
@@ -119,7 +119,7 @@ def test_wrong_input_format_is_an_error() -> None:
 
 def test_a_failed_call_is_one_line_with_the_status_by_name() -> None:
     asked = settings()
-    encoder = nvjpeg.NvjpegEncoder(asked, CpuLane(), library=NvjpegDouble(fail_at=nvjpeg_coder.IN_FLIGHT + 2))
+    encoder = nvjpeg.NvjpegEncoder(asked, CpuLane(), library=NvjpegDouble(fail_at=nvjpeg.STATES + 2))
     with pytest.raises(DeviceError) as caught:
         encoder.encode(FrameBatch(asked.input_format, tuple(range(5)), asked.time_base, smooth(asked, 5)))
     assert "nvJPEG failed: EXECUTION_FAILED in nvjpegEncodeYUV" in str(caught.value)
