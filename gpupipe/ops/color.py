@@ -2,7 +2,8 @@
 
 What has to be done is decided once, from the two formats; see `Converter.kind`. The arithmetic is that of ITU-T H.273
 (equations 20 to 28 for levels, 38 to 43 for the matrix), in float32 on both devices. Chroma siting: `ops.chroma`;
-rounding and dither: `ops.components`. On CUDA YUV to and from float R'G'B' goes through one Triton kernel.
+rounding and dither: `ops.components`. On CUDA YUV to and from float R'G'B' goes through one Triton kernel, and from one
+matrix to another through two.
 
 Error of fp16 storage: a value in 0.5..1 is rounded by at most 2^-12, that is 0.06 code values in 8 bit, 0.22 in 10 bit
 and 0.86 in 12 bit limited range (twice that for super-white, 1..2). YUV -> rgbf16 -> YUV of 4:4:4 material comes back
@@ -129,20 +130,23 @@ class Converter:
         return LUMA_COEFFICIENTS[matrix]
 
     def _fused(self) -> Callable[[Planes], Planes] | None:
-        """The Triton kernel for this pair, where there is one and it can run."""
+        """Triton kernels for this pair, where there are any and they can run; two for YUV to YUV, float32 between."""
         a, b = self.source.pixels, self.target.pixels
-        if not self.source.device.startswith("cuda") or find_spec("triton") is None:
+        reads = a.family == "yuv" and not self._up.by_field
+        writes = b.family == "yuv" and not self._down.by_field
+        ends = (reads or a.layout == "float") and (writes or b.layout == "float") and (reads or writes)
+        if not ends or not self.source.device.startswith("cuda") or find_spec("triton") is None:
             return None
-        if a.family == "yuv" and b.layout == "float" and not self._up.by_field:
-            from gpupipe.ops.color_triton import ToRgb  # noqa: PLC0415  (there is no triton on a CPU-only machine)
+        from gpupipe.ops.color_triton import ToRgb, ToYuv  # noqa: PLC0415  (there is no triton on a CPU-only machine)
 
-            return ToRgb(self.source, self._in.range or Range.LIMITED, (self._kr_in, self._kb_in), storage_dtype(b))
-        if a.layout == "float" and b.family == "yuv" and not self._down.by_field:
-            from gpupipe.ops.color_triton import ToYuv  # noqa: PLC0415
-
+        chain: list[Callable[[Planes], Planes]] = []
+        if reads:
+            between = storage_dtype(b) if b.layout == "float" else torch.float32
+            chain.append(ToRgb(self.source, self._in.range or Range.LIMITED, (self._kr_in, self._kb_in), between))
+        if writes:
             matrix = (self._kr_out, self._kb_out)
-            return ToYuv(self.target, self._out.range or Range.LIMITED, matrix, dithered=self._dithered)
-        return None
+            chain.append(ToYuv(self.target, self._out.range or Range.LIMITED, matrix, dithered=self._dithered))
+        return chain[0] if len(chain) == 1 else lambda planes: chain[1](chain[0](planes))
 
     def _rearrange(self, planes: Planes) -> Planes:
         """Moves samples between planes and bits within their words; every code stays what it is."""

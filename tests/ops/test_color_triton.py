@@ -28,6 +28,9 @@ def spec(location: ChromaLocation = ChromaLocation.LEFT, range_: Range = Range.L
     return ColorSpec(Matrix.BT709, range=range_, chroma_location=location)
 
 
+JFIF = ColorSpec(Matrix.BT470BG, range=Range.FULL, chroma_location=ChromaLocation.CENTER)
+
+
 def noise(source: FrameFormat, batch: int, *, padding: int = 0, seed: int = 11) -> Planes:
     """Random planes on the format's device; with `padding`, rows lie further apart than they are wide."""
     random, pixels, planes = np.random.default_rng(seed), source.pixels, []
@@ -76,6 +79,13 @@ def interpreted() -> None:
         assert_close(ToRgb(yuv, range_, matrix, dtype)(planes), Converter(yuv, rgb)(planes), rgb)
         expected = Converter(rgb, yuv, dither=dithered)(values)
         assert_close(ToYuv(yuv, range_, matrix, dithered=dithered)(values), expected, yuv)
+    for name, dithered in (("nv12", False), ("p010le", True), ("yuv422p10le", True)):  # as a GPU goes from YUV to YUV
+        yuv = FrameFormat(PIXEL_FORMATS[name], 37, 22, spec())
+        jpeg = yuv.with_(pixels=PIXEL_FORMATS["yuv420p"], color=JFIF)
+        planes, (one, other) = noise(yuv, 2), (LUMA_COEFFICIENTS[m] for m in (Matrix.BT709, JFIF.matrix))
+        rgb = ToRgb(yuv, Range.LIMITED, one, torch.float32)(planes)
+        got = ToYuv(jpeg, Range.FULL, other, dithered=dithered)(rgb)
+        assert_close(got, Converter(yuv, jpeg)(planes), jpeg)
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed; the gpu tests run the kernels")
@@ -137,6 +147,18 @@ def test_kernels_at_4k(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for source, target in ((yuv, rgb), (rgb, yuv)):
         planes = noise(source, 2)
         assert_close(Converter(source, target)(planes), reference(monkeypatch, source, target)(planes), target)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["nv12", "p010le", "yuv444p", "yuv422p10le"])
+@pytest.mark.parametrize("target", ["yuv420p", "yuv444p"])
+def test_yuv_of_one_matrix_to_another(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for width, height in ((1, 1), (321, 241), (1920, 1080)):
+        source = FrameFormat(PIXEL_FORMATS[name], width, height, spec(), device="cuda:0")
+        wanted = source.with_(pixels=PIXEL_FORMATS[target], color=JFIF)
+        converter, planes = Converter(source, wanted), noise(source, 2, padding=3)
+        assert (converter.kind, converter.kernel) == ("matrix", "triton")
+        assert_close(converter(planes), reference(monkeypatch, source, wanted)(planes), wanted)
 
 
 @pytest.mark.gpu
