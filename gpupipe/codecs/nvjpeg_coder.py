@@ -63,7 +63,8 @@ class Coder:
         with self._lane.active():
             random = torch.Generator(device).manual_seed(1)
             planes = tuple(torch.randint(256, s, dtype=torch.uint8, device=device, generator=random) for s in shapes)
-            self.code(tuple(plane.expand(count, *plane.shape) for plane in planes))
+            self._encode(tuple(plane.expand(count, *plane.shape) for plane in planes))
+        self._pinned.room(count * self._source.frame_bytes // 4)
 
     def code(self, planes: tuple[torch.Tensor, ...]) -> list[memoryview]:
         """The JPEG of each picture.
@@ -75,10 +76,11 @@ class Coder:
         return [
             data
             for first in range(0, rows, step)
-            for data in self._code(tuple(plane[first : first + step] for plane in planes))
+            for data in self._fetch(self._encode(tuple(plane[first : first + step] for plane in planes)))
         ]
 
-    def _code(self, planes: tuple[torch.Tensor, ...]) -> list[memoryview]:
+    def _encode(self, planes: tuple[torch.Tensor, ...]) -> int:
+        """Codes pictures, each into a state, from the first state on; returns their number."""
         count = planes[0].shape[0]
         row = np.arange(count, dtype=np.uint64)
         for index, plane in enumerate(planes):
@@ -90,7 +92,7 @@ class Coder:
             status = encode(handle, state, params, image, subsampling, source.width, source.height, stream)
             check(status, "nvjpegEncodeYUV", self._lane.device)
         self._lane.synchronize()
-        return self._fetch(count)
+        return count
 
     def _fetch(self, count: int) -> list[memoryview]:
         """What the first states hold, copied straight from them to one piece of pinned memory, and out of that."""
