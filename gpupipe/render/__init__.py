@@ -16,6 +16,7 @@ from gpupipe.render.codecs import make_encoder
 from gpupipe.render.progress import Meter, Progress, RenderResult, StopFlag, Tally
 from gpupipe.render.segmented import in_lanes, render_segments
 from gpupipe.render.session import Session
+from gpupipe.render.watch import Watch, enter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from gpupipe.journal import Journal
     from gpupipe.plan import Plan
 
-__all__ = ["Progress", "RenderResult", "StopFlag", "render"]
+__all__ = ["Progress", "RenderResult", "StopFlag", "Watch", "render"]
 
 
 def render(
@@ -35,28 +36,39 @@ def render(
     journal: Journal,
     stop: StopFlag,
     progress: Callable[[Progress], None] = lambda _: None,
+    watch: Watch | None = None,
 ) -> RenderResult:
     """Carries out a plan; the output appears under its name only when it is whole.
+
+    Args:
+        plan: what to do.
+        overwrite: whether a file of the output's name may be replaced.
+        journal: told of damage and repairs.
+        stop: looked at all the time.
+        progress: called some times a second, in this thread.
+        watch: can be read from any thread meanwhile.
 
     Raises:
         StoppedError: `stop` was set; nothing is left under the output's name.
         MediaError: the source cannot be read or the output not written (disk full, permission).
         DeviceError: the GPU failed.
     """
+    watch = watch or Watch()
+    watch.lane("writer" if in_lanes(plan) else "run", "open")
     try:
-        return _carry_out(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress)
+        meter = Meter(plan, progress, watch)
+        return _carry_out(plan, overwrite=overwrite, journal=journal, stop=stop, meter=meter)
     finally:
+        watch.leave()
+        watch.over()
         # PyAV's containers and streams refer to each other, so codecs and their threads would live on until the next
         # full collection, which may be many jobs away.
         gc.collect()
         release(plan.device)
 
 
-def _carry_out(
-    plan: Plan, *, overwrite: bool, journal: Journal, stop: StopFlag, progress: Callable[[Progress], None]
-) -> RenderResult:
+def _carry_out(plan: Plan, *, overwrite: bool, journal: Journal, stop: StopFlag, meter: Meter) -> RenderResult:
     """See `render`; all that a run holds goes with this frame."""
-    meter = Meter(plan, progress)
     with ExitStack() as stack:
         if needed := _known_size(plan):
             check_space(plan.output, needed)
@@ -65,6 +77,7 @@ def _carry_out(
         stack.callback(muxer.abort)
         run = render_segments if in_lanes(plan) else _one_session
         tally = run(plan, muxer, stack, meter=meter, journal=journal, stop=stop)
+        enter("close")
         muxer.close()
         size = target.commit()
     meter.finish()
@@ -84,8 +97,9 @@ def _one_session(
     """The whole run in one go: one decoder, one encoder, every packet written as it comes."""
     make = partial(make_encoder, plan.encoder, batch=plan.batch)
     session = Session(plan, stack, make, journal=journal, stop=stop, copied=muxer.write_copied)
-    writer, pictures = _Writer(session.encoder, muxer), session.pictures
+    writer, pictures = _Writer(session.encoder, muxer, meter), session.pictures
     meter.open()
+    enter("decode")
     for batch in pictures:
         writer.encode(batch)
         meter.count(batch.valid, batch.pts[-1], batch.time_base)
@@ -97,16 +111,21 @@ def _one_session(
 class _Writer:
     """Encoder to muxer; the header is written when the first packets tell what the stream is."""
 
-    def __init__(self, encoder: Encoder, muxer: Muxer) -> None:
-        self._encoder, self._muxer, self._begun = encoder, muxer, False
+    def __init__(self, encoder: Encoder, muxer: Muxer, meter: Meter) -> None:
+        self._encoder, self._muxer, self._meter, self._begun = encoder, muxer, meter, False
 
     def encode(self, batch: FrameBatch) -> None:
+        before = enter("encode")
         self._write(self._encoder.encode(batch))
+        enter(before)
 
     def finish(self) -> None:
+        enter("encode")
         self._write(self._encoder.finish())
 
     def _write(self, packets: list[Packet]) -> None:
+        enter("write")
+        self._meter.wrote(packets)
         if packets and not self._begun:
             self._muxer.add_video(self._encoder.template(packets))
             self._begun = True

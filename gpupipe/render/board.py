@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpupipe.render.feed import check_stop
+from gpupipe.render.watch import WAIT, enter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,17 +64,24 @@ class Board:
         self._pending: dict[int, _Pending] = {}
         self._tickets = crew.meeting()
         """Where runners wait for the writer."""
+        if (watch := crew.watch) is not None:
+            watch.expect(len(segments))
         self._results = crew.meeting()
         """Where the writer waits for parts."""
 
     def take(self) -> int | None:
         """Index of the next segment to render; None when all are taken. Waits while too far ahead."""
         with self._tickets:
-            self._tickets.until(lambda: self._taken >= len(self.segments) or self._taken < self._written + self._ahead)
+            self._tickets.until(
+                lambda: self._taken >= len(self.segments) or self._taken < self._written + self._ahead, "the writer"
+            )
             if self._taken >= len(self.segments):
                 return None
             self._taken += 1
-            return self._taken - 1
+            index = self._taken - 1
+        if self._crew.watch is not None:
+            self._crew.watch.begin(index, self.segments[index])
+        return index
 
     def wait_for_room(self, index: int) -> None:
         """For runners, before more of a segment is computed. Encoders never wait: what they are given is delivered.
@@ -82,7 +90,7 @@ class Board:
         """
         if self._crew.halted or not self._has_room(index):
             with self._tickets:
-                self._tickets.until(lambda: self._has_room(index))
+                self._tickets.until(lambda: self._has_room(index), "the writer")
 
     def _has_room(self, index: int) -> bool:
         if self._waiting < self._limit:
@@ -93,6 +101,8 @@ class Board:
     def deliver(self, index: int, number: int, part: Part) -> None:
         """The `number`-th part of a segment is encoded."""
         size = sum(packet.size for packet in part.packets)
+        if self._crew.watch is not None:
+            self._crew.watch.computed(index, part.frames)
         with self._results:
             pending = self._pending.setdefault(index, _Pending())
             pending.parts[number] = part
@@ -102,6 +112,8 @@ class Board:
 
     def complete(self, index: int, total: int) -> None:
         """A segment has `total` parts, some of which may still be encoding."""
+        if self._crew.watch is not None:
+            self._crew.watch.finish(index)
         with self._results:
             self._pending.setdefault(index, _Pending()).total = total
             self._results.notify_all()
@@ -125,7 +137,10 @@ class Board:
         while True:
             check_stop(stop)
             with self._results:
-                self._results.wait_for(lambda: self._crew.halted or known(), POLL)
+                if not known():
+                    before = enter(WAIT + "encoded parts")
+                    self._results.wait_for(lambda: self._crew.halted or known(), POLL)
+                    enter(before)
                 self._crew.check()
                 if not known():
                     continue

@@ -138,7 +138,7 @@ class DeviceRunner:
     def take_slot(self) -> Slot:
         """A slot that no encoder reads any more; waits for one."""
         with self._free:
-            self._free.until(lambda: bool(self._slots))
+            self._free.until(lambda: bool(self._slots), "a free slot")
             return self._slots.popleft()
 
     def _give_back(self, slot: Slot) -> None:

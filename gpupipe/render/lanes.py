@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from gpupipe.render.watch import WAIT, current, enter
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,6 +22,7 @@ class Crew:
     """Lanes (threads) of one run. Use as a context manager: leaving it halts and joins every lane."""
 
     def __init__(self) -> None:
+        self.watch = current()
         self.halted = False
         self.error: BaseException | None = None
         """The first one."""
@@ -35,15 +38,18 @@ class Crew:
         return meeting
 
     def start(self, name: str, work: Callable[[], None]) -> None:
-        """Runs `work` in a lane of its own."""
+        """Runs `work` in a lane of its own; `encode-0` is a lane that encodes, `runner-0` one that decodes and more."""
 
         def lane() -> None:
+            if self.watch is not None:
+                self.watch.lane(name, "encode" if name.startswith("encode") else "decode")
             try:
                 work()
             except HaltedError:
                 pass
             except BaseException as error:  # noqa: BLE001  whatever it was, the others must end and the caller know
                 self.halt(error)
+            enter("done")
 
         thread = threading.Thread(target=lane, name=name, daemon=True)
         self._threads.append(thread)
@@ -81,12 +87,15 @@ class Meeting(threading.Condition):
         super().__init__(threading.Lock())
         self._crew = crew
 
-    def until(self, ready: Callable[[], bool]) -> None:
-        """Waits, with the lock held, until `ready`. Raises HaltedError where the run is over."""
-        while not ready():
-            if self._crew.halted:
-                raise HaltedError
-            self.wait()
+    def until(self, ready: Callable[[], bool], what: str = "another lane") -> None:
+        """Waits, with the lock held, until `ready`; for `what`, in words. Raises HaltedError where the run is over."""
+        if not ready():
+            before = enter(WAIT + what)
+            while not ready():
+                if self._crew.halted:
+                    raise HaltedError
+                self.wait()
+            enter(before)
         if self._crew.halted:
             raise HaltedError
 
@@ -99,18 +108,20 @@ class Channel(Generic[Item]):
         self._meeting = crew.meeting()
         self._items: deque[Item] = deque()
         self._closed = False
+        if crew.watch is not None:
+            crew.watch.queue("computed batches", self._items)
 
     def put(self, item: Item) -> None:
         """Waits for room."""
         with self._meeting:
-            self._meeting.until(lambda: len(self._items) < self._capacity)
+            self._meeting.until(lambda: len(self._items) < self._capacity, "an encode lane")
             self._items.append(item)
             self._meeting.notify_all()
 
     def get(self) -> Item | None:
         """The oldest item; None when the channel is closed and empty."""
         with self._meeting:
-            self._meeting.until(lambda: bool(self._items) or self._closed)
+            self._meeting.until(lambda: bool(self._items) or self._closed, "pictures")
             if not self._items:
                 return None
             item = self._items.popleft()

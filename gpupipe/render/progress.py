@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from fractions import Fraction
     from pathlib import Path
 
+    from gpupipe.codecs.base import Packet
     from gpupipe.plan import Plan
+    from gpupipe.render.watch import Watch
 
 INTERVAL = 0.1  # seconds between reports
 
@@ -68,8 +70,11 @@ class Tally:
 class Meter:
     """Counts finished frames and reports them, not more often than every INTERVAL."""
 
-    def __init__(self, plan: Plan, report: Callable[[Progress], None]) -> None:
-        self._report, self._total = report, expected(plan)
+    def __init__(self, plan: Plan, report: Callable[[Progress], None], watch: Watch) -> None:
+        self._report, self._total, self._watch = report, expected(plan), watch
+        watch.total, watch.frames = self._total, 0
+        start = plan.start_pts if plan.start_pts is not None else plan.source.video.start or 0
+        self._start = float(start * plan.source.video.time_base)
         self._began = self._reported = time.monotonic()
         self._at = self.startup = 0.0
         self.shown = 0
@@ -86,10 +91,17 @@ class Meter:
     def count(self, frames: int, pts: int, time_base: Fraction) -> None:
         """`frames` more are done, the last of them at `pts`."""
         self.shown += frames
+        self._watch.frames = self.shown
         now = time.monotonic()
         if now - self._reported >= INTERVAL:
             self._reported, self._at = now, float(pts * time_base)
+            self._watch.media = self._at - self._start
             self._report(Progress(self.shown, self._total, self._at, now - self._began))
+
+    def wrote(self, packets: Sequence[Packet]) -> None:
+        """Encoded packets went to the muxer."""
+        for packet in packets:
+            self._watch.written += packet.size
 
     def finish(self) -> None:
         """The last report: all is done."""

@@ -11,6 +11,7 @@ from gpupipe.render.board import Board, Part
 from gpupipe.render.codecs import make_decoder
 from gpupipe.render.pictures import Pictures, make_transform
 from gpupipe.render.reading import Pieces
+from gpupipe.render.watch import clocked, enter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ class Runner:
     def __init__(self, plan: Plan, journal: Journal, board: Board, make: Callable[[Lane], Encoder]) -> None:
         self._plan, self._journal, self._board, self._make = plan, journal, board, make
         self._lane = open_lane(plan.device)
-        self._transform = make_transform(plan, self._lane, journal)
+        self._transform = clocked("stages", make_transform(plan, self._lane, journal))
 
     def open(self) -> None:
         """See `SegmentWorker`."""
@@ -71,7 +72,9 @@ class Runner:
         packets: list[Packet] = []
         shown: list[int] = []
         for batch in pictures:
+            before = enter("encode")
             packets += encoder.encode(batch)
+            enter(before)
             shown += batch.pts
             if len(shown) >= PART:
                 self._deliver(index, parts, packets, shown, encoder)

@@ -20,6 +20,7 @@ from gpupipe.render.copied import CopiedStreams
 from gpupipe.render.lanes import Channel, Crew
 from gpupipe.render.progress import Tally
 from gpupipe.render.runner import Runner, SegmentWorker
+from gpupipe.render.watch import enter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,12 +47,14 @@ def render_segments(
     """Carries out a plan by lanes, and writes the joined stream in step with the copied ones."""
     board = start_lanes(plan, stack, journal, partial(make_encoder, plan.encoder, batch=plan.batch), stop)
     meter.open()
+    enter("write")
     copied = CopiedStreams(
         plan, stack.enter_context(Demuxer(plan.source, Journal(), range_start=plan.start_pts)), muxer
     )
     join = _Join(plan, muxer, copied, board, journal)
     for index, part in board.in_order(stop):
         join.add(index, part)
+        meter.wrote(part.packets)
         if part.frames:
             meter.count(part.frames, part.pts[-1], plan.encoder.time_base)
     join.finish()

@@ -10,6 +10,7 @@ from gpupipe.media.timeline import Window
 from gpupipe.render.codecs import make_decoder
 from gpupipe.render.feed import Feed
 from gpupipe.render.pictures import Pictures, make_transform
+from gpupipe.render.watch import clocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ class Session:
         lane = open_lane(plan.device)
         self.encoder = make(lane)
         stack.callback(self.encoder.close)
-        transform = make_transform(plan, lane, journal)
+        transform = clocked("stages", make_transform(plan, lane, journal))
         decoder = make_decoder(plan, demuxer.video_stream, lane, journal)
         stack.callback(decoder.close)
         self.feed = Feed(plan, demuxer, journal, copied, stop)

@@ -75,7 +75,7 @@ def _moment(text: str, plan: Plan) -> int:
 
 
 def spread(count: int, plan: Plan) -> tuple[int, ...]:
-    """`count` ticks, evenly over the plan's range, each amid its share; raises PlanError where the length is unknown."""
+    """`count` ticks, evenly over the plan's range, each amid its share. Raises PlanError where no length is known."""
     video = plan.source.video
     first = plan.start_pts if plan.start_pts is not None else video.start or 0
     length = video.duration
