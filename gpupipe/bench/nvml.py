@@ -6,13 +6,10 @@ import threading
 import time
 from dataclasses import dataclass, fields
 from statistics import median
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 from gpupipe.bench.record import Utilisation
-from gpupipe.errors import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from gpupipe.device.nvml import GpuGauge
 
 INTERVAL = 0.05
 """Seconds between samples."""
@@ -26,21 +23,6 @@ class _Sample:
     values: dict[str, float | None]
 
 
-def _readers(nvml: Any, handle: Any) -> dict[str, Callable[[], float]]:
-    """By the names of `Utilisation`'s fields."""
-    return {
-        "gpu": lambda: float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-        "memory": lambda: float(nvml.nvmlDeviceGetUtilizationRates(handle).memory),
-        "nvdec": lambda: float(nvml.nvmlDeviceGetDecoderUtilization(handle)[0]),
-        "nvenc": lambda: float(nvml.nvmlDeviceGetEncoderUtilization(handle)[0]),
-        "nvjpg": lambda: float(nvml.nvmlDeviceGetJpgUtilization(handle)[0]),
-        "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-        "sm_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-        "video_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_VIDEO)),
-        "memory_mib": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**20,
-    }
-
-
 class Sampler:
     """Asks NVML again and again, in a thread, while it is entered.
 
@@ -49,47 +31,27 @@ class Sampler:
     """
 
     def __init__(self, device: str) -> None:
-        self.reason: str | None = None
         self._samples: list[_Sample] = []
         self._over = threading.Event()
-        self._readers: dict[str, Callable[[], float]] = {}
-        self._failure: type[Exception] = Exception
-        if device == "cpu":
-            self.reason = "this run has no GPU"
-            return
-        try:
-            import pynvml  # noqa: PLC0415  optional
-        except ImportError:
-            self.reason = "nvidia-ml-py is not installed (pip install 'gpupipe[metrics]')"
-            return
-        try:
-            pynvml.nvmlInit()
-            self._readers, self._failure = _readers(pynvml, _handle(pynvml, device)), pynvml.NVMLError
-        except pynvml.NVMLError as error:
-            self.reason = f"NVML refuses: {first_line(error)}"
+        self._gauge = GpuGauge(device)
+        self.reason = self._gauge.reason
 
     def __enter__(self) -> Self:
         self._samples.clear()
         self._over.clear()
         self._thread = threading.Thread(target=self._work, name="nvml", daemon=True)
-        if self._readers:
+        if self.reason is None:
             self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        if self._readers:
+        if self.reason is None:
             self._thread.join()
 
     def _work(self) -> None:
         while not self._over.wait(INTERVAL):
-            self._samples.append(_Sample(time.monotonic(), {name: self._ask(name) for name in self._readers}))
-
-    def _ask(self, name: str) -> float | None:
-        try:
-            return self._readers[name]()
-        except self._failure:  # this GPU does not say
-            return None
+            self._samples.append(_Sample(time.monotonic(), self._gauge.read()))
 
     def between(self, began: float, ended: float) -> list[dict[str, float | None]]:
         """Samples from shortly after `began` to `ended`, on the clock of `time.monotonic`."""
@@ -106,11 +68,3 @@ def summed_up(samples: list[dict[str, float | None]]) -> Utilisation | None:
             values = [value for sample in samples if (value := sample.get(field.name)) is not None]
             found[field.name] = round(median(values), 1) if values else None
     return Utilisation(**found, samples=len(samples))
-
-
-def _handle(nvml: Any, device: str) -> Any:
-    """NVML counts GPUs otherwise than CUDA; the UUID is the same for both."""
-    import torch  # noqa: PLC0415
-
-    uuid = torch.cuda.get_device_properties(device).uuid
-    return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")

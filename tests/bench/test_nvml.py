@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpupipe.bench import nvml
 from gpupipe.bench.nvml import Sampler, summed_up
+from gpupipe.device import nvml
 
 
 class NVMLError(Exception):
