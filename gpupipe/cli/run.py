@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,12 @@ import click
 
 from gpupipe.cli import DONE, WARNED
 from gpupipe.cli.job import prepare
-from gpupipe.cli.options import as_json, job
+from gpupipe.cli.observe import Observer, observing, report_paths
+from gpupipe.cli.options import PATH, as_json, job
 from gpupipe.cli.progress import reporting
 from gpupipe.cli.stop import stopping
 from gpupipe.journal import Entry, Journal
-from gpupipe.render import render
+from gpupipe.render import Watch, render
 from gpupipe.render.audit import CopyAudit
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 @click.command(name="run", short_help="Carry out a config.")
 @job
 @click.option("--audit-copies", is_flag=True, help="Count what is copied to and from the GPU, beside the bitstreams.")
+@click.option("--report", type=PATH, multiple=True, callback=report_paths, metavar="FILE",
+              help="Leave a report of the run: a .html page or .json; may be given twice.")  # fmt: skip
 @as_json
 @click.pass_obj
 def command(
@@ -42,6 +46,7 @@ def command(
     quiet: bool,
     log: str,
     audit_copies: bool,
+    report: tuple[Path, ...],
     as_json: bool,
 ) -> int:
     """Do what CONFIG says to INPUT and write OUTPUT, which appears only when it is whole.
@@ -58,7 +63,12 @@ def command(
         for notice in plan.warnings:
             console.warning(notice.code, notice.message)
         journal = Journal(lambda entry: _first(console, entry))
-        result, audit = _carry_out(console, plan, journal, stop, overwrite=overwrite, audited=audit_copies)
+        watch = Watch()
+        with observing(plan, watch, journal, report, overwrite=overwrite) as observer:
+            result, audit = _carry_out(
+                console, plan, journal, stop, overwrite=overwrite, audited=audit_copies, watch=watch, observer=observer
+            )
+            observer.conclude(result, None, audit)
     _conclude(console, result, journal, audit)
     if as_json:
         warned = list(journal.entries.values())
@@ -67,14 +77,15 @@ def command(
 
 
 def _carry_out(
-    console: Console, plan: Plan, journal: Journal, stop: Event, *, overwrite: bool, audited: bool
-) -> tuple[RenderResult, AuditReport | None]:
-    with reporting(console) as progress:
+    console: Console, plan: Plan, journal: Journal, stop: Event, *, overwrite: bool, audited: bool, watch: Watch,
+    observer: Observer,
+) -> tuple[RenderResult, AuditReport | None]:  # fmt: skip
+    with reporting(console) as progress, observer.recorder or nullcontext():
         if not audited:
-            return render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress), None
+            return render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress, watch=watch), None
         with CopyAudit(plan) as audit:
-            report = audit.watching(progress)
-            result = render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=report)
+            told = audit.watching(progress)
+            result = render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=told, watch=watch)
     return result, audit.report(result.output)
 
 

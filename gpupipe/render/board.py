@@ -101,9 +101,9 @@ class Board:
     def deliver(self, index: int, number: int, part: Part) -> None:
         """The `number`-th part of a segment is encoded."""
         size = sum(packet.size for packet in part.packets)
-        if self._crew.watch is not None:
-            self._crew.watch.computed(index, part.frames)
         with self._results:
+            if self._crew.watch is not None:
+                self._crew.watch.computed(index, part.frames)
             pending = self._pending.setdefault(index, _Pending())
             pending.parts[number] = part
             pending.size += size
@@ -112,9 +112,9 @@ class Board:
 
     def complete(self, index: int, total: int) -> None:
         """A segment has `total` parts, some of which may still be encoding."""
-        if self._crew.watch is not None:
-            self._crew.watch.finish(index)
         with self._results:
+            if self._crew.watch is not None:
+                self._crew.watch.finish(index)
             self._pending.setdefault(index, _Pending()).total = total
             self._results.notify_all()
 

@@ -92,6 +92,9 @@ class Reading:
     elapsed: float
     """Seconds since its start."""
     frames: int
+    """In the output so far."""
+    computed: int
+    """Those, and the ones of later segments that wait to be written."""
     total: int | None
     media: float
     """Seconds of the source that are done."""
@@ -154,6 +157,7 @@ class Watch:
     _segments: dict[int, SegmentReading] = field(default_factory=dict)
     _all: int = 0
     _finished: int = 0
+    _computed: int = 0
     _queues: list[tuple[str, Sized]] = field(default_factory=list)
 
     def lane(self, name: str, state: str) -> LaneClock:
@@ -183,7 +187,8 @@ class Watch:
         self._segments[index] = SegmentReading(index, segment.frames)
 
     def computed(self, index: int, frames: int) -> None:
-        """More of a segment is done."""
+        """More of a segment is done; callers take turns."""
+        self._computed += frames
         if (found := self._segments.get(index)) is not None:
             found.shown += frames
 
@@ -201,6 +206,7 @@ class Watch:
         return Reading(
             elapsed=(self._ended or time.perf_counter()) - self._began,
             frames=self.frames,
+            computed=max(self.frames, self._computed),
             total=self.total,
             media=self.media,
             written=self.written,

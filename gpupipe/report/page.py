@@ -66,15 +66,19 @@ def render(name: str, **values: object) -> str:
     return _environment().get_template(name).render(values)
 
 
+def resource(name: str) -> str:
+    """A text file of this package."""
+    return (files("gpupipe.report") / name).read_text(encoding="utf-8")
+
+
 @cache
 def _environment() -> Environment:
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # noqa: PLC0415  only where a page is made
 
-    folder = files("gpupipe.report") / "templates"
-
-    def load(name: str) -> str:
-        return (folder / name).read_text(encoding="utf-8")
-
     return Environment(
-        loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(lambda name: resource(f"templates/{name}")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )

@@ -1,0 +1,78 @@
+"""What watches a run for others: the report that it leaves."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpupipe.errors import GpupipeError
+from gpupipe.media.output import OutputFile, describe_os_error
+from gpupipe.report.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpupipe.journal import Journal
+    from gpupipe.plan import Plan
+    from gpupipe.render import RenderResult, Watch
+    from gpupipe.render.audit import AuditReport
+
+KINDS = (".html", ".json")
+
+
+def report_paths(ctx: click.Context, parameter: click.Parameter, value: tuple[Path, ...]) -> tuple[Path, ...]:  # noqa: ARG001
+    """A callback of click: refuses what is no kind of report."""
+    for path in value:
+        if path.suffix.lower() not in KINDS:
+            raise click.BadParameter(f"a report is a .html or a .json, not {path.name!r}")
+    return value
+
+
+class Observer:
+    """Records a run and writes its reports; see `observing`."""
+
+    def __init__(self, plan: Plan, watch: Watch, journal: Journal, files: tuple[OutputFile, ...]) -> None:
+        self._plan, self._journal, self._files = plan, journal, files
+        self.recorder = Recorder(watch, plan.device) if files else None
+
+    def conclude(self, result: RenderResult | None, failure: str | None, copies: AuditReport | None) -> None:
+        """Writes the reports of a run that has ended, well or not."""
+        if self.recorder is None:
+            return
+        from gpupipe.report.run import RunReport  # noqa: PLC0415  only where a report is wanted
+
+        report = RunReport(
+            self._plan, shlex.join(["gpupipe", *sys.argv[1:]]), str(Path.cwd()), self.recorder,
+            tuple(self._journal.entries.values()), result, failure, copies,
+        )  # fmt: skip
+        for file in self._files:
+            content = report.to_json() if file.name.suffix.lower() == ".json" else report.to_html()
+            try:
+                file.path.write_text(content, encoding="utf-8")
+            except OSError as error:
+                raise describe_os_error(error, file.name) from None
+            file.commit()
+
+
+@contextmanager
+def observing(
+    plan: Plan, watch: Watch, journal: Journal, reports: tuple[Path, ...], *, overwrite: bool
+) -> Iterator[Observer]:
+    """While it is entered the run is recorded; a failure of the run is reported too, and goes on.
+
+    Raises MediaError before the run where a report could not be written.
+    """
+    inputs = (plan.source.path, plan.output)
+    with ExitStack() as stack:
+        files = tuple(stack.enter_context(OutputFile(p, overwrite=overwrite, inputs=inputs)) for p in reports)
+        observer = Observer(plan, watch, journal, files)
+        try:
+            yield observer
+        except GpupipeError as error:
+            observer.conclude(None, str(error), None)
+            raise
