@@ -10,15 +10,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gpupipe.errors import GpupipeError
+from gpupipe.media.output import describe_os_error
 from gpupipe.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
 
 def printable(text: str) -> str:
     r"""`text` on one line, with everything a terminal would obey instead of show written as an escape (\n, \x1b)."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Console:
@@ -27,11 +33,36 @@ class Console:
     def __init__(self) -> None:
         self.json_log = False
         self.quiet = False
+        self._file: Path | None = None
         self.write_line: Callable[[str], None] = self._to_stderr
         """Replaced while a progress bar owns the terminal."""
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
+
+    def log_to(self, path: Path) -> None:
+        """Everything that is said goes to that file too, at its end and with the time, whatever `quiet` says.
+
+        Raises MediaError where it cannot be opened.
+        """
+        try:
+            path.open("a").close()
+        except OSError as error:
+            raise describe_os_error(error, path) from None
+        self._file = path
+
+    def _keep(self, line: str) -> None:
+        """Opened for each line: whoever moves the file away gets a new one."""
+        if self._file is not None:
+            with (
+                contextlib.suppress(OSError),  # a full disk is no reason to lose the work
+                self._file.open("a", encoding="utf-8", errors="backslashreplace") as file,
+            ):
+                file.write(f"{line}\n")
+
+    def log(self, line: str) -> None:
+        """A line for the log file only."""
+        self._keep(f"{_now()} {printable(line)}")
 
     @staticmethod
     def _to_stderr(line: str) -> None:
@@ -40,13 +71,19 @@ class Console:
 
     def event(self, event: str, **facts: object) -> None:
         """One line of the JSON log; nothing in a text log."""
-        if self.json_log and (event == "error" or not self.quiet):
-            time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            self.write_line(json.dumps({"event": event, "time": time} | {k: plain(v) for k, v in facts.items()}))
+        if not self.json_log:
+            return
+        line = json.dumps({"event": event, "time": _now()} | {k: plain(v) for k, v in facts.items()})
+        self._keep(line)
+        if event == "error" or not self.quiet:
+            self.write_line(line)
 
     def say(self, line: str) -> None:
         """A line of the text log."""
-        if not self.quiet and not self.json_log:
+        if self.json_log:
+            return
+        self.log(line)
+        if not self.quiet:
             self.write_line(printable(line))
 
     def warning(self, code: str, message: str, count: int = 1) -> None:
@@ -59,6 +96,7 @@ class Console:
         if self.json_log:
             self.event("error", message=message, exit_code=code)
         else:
+            self.log(f"error: {message}")
             self.write_line(printable(f"error: {message}"))
 
     def data(self, lines: Iterable[str]) -> None:

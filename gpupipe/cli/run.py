@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @click.command(name="run", short_help="Carry out a config.")
 @job
 @click.option("--audit-copies", is_flag=True, help="Count what is copied to and from the GPU, beside the bitstreams.")
+@click.option("--log-file", type=PATH, help="Add all that is said to the end of this file.")
 @click.option("--report", type=PATH, multiple=True, callback=report_paths, metavar="FILE",
               help="Leave a report of the run: a .html page or .json; may be given twice.")  # fmt: skip
 @as_json
@@ -45,6 +46,7 @@ def command(
     strict: bool,
     quiet: bool,
     log: str,
+    log_file: Path | None,
     audit_copies: bool,
     report: tuple[Path, ...],
     as_json: bool,
@@ -54,6 +56,8 @@ def command(
     INPUT and OUTPUT override the config. Relative paths start from the current directory.
     """
     console.quiet, console.json_log = quiet, log == "json"
+    if log_file is not None:
+        console.log_to(log_file)
     stop = Event()
     with stopping(stop, console):
         plan = prepare(config, input, output, device=device, strict=strict)
@@ -80,7 +84,7 @@ def _carry_out(
     console: Console, plan: Plan, journal: Journal, stop: Event, *, overwrite: bool, audited: bool, watch: Watch,
     observer: Observer,
 ) -> tuple[RenderResult, AuditReport | None]:  # fmt: skip
-    with reporting(console) as progress, observer.recorder or nullcontext():
+    with reporting(console, watch, plan.device) as progress, observer.recorder or nullcontext():
         if not audited:
             return render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress, watch=watch), None
         with CopyAudit(plan) as audit:
