@@ -104,6 +104,8 @@ def _conclude(console: Console, result: RenderResult, journal: Journal, audit: A
     for entry in journal.entries.values():
         if entry.count > 1:
             console.say(f"warning: {entry}")
+    for score in result.quality:
+        console.say(f"quality  {score}")
     for line in audit.lines() if audit is not None else ():
         console.say(line)
     rate = f" ({result.frames / result.seconds:.0f} a second)" if result.seconds > 0 else ""

@@ -123,6 +123,24 @@ class Output(Strict):
     """Chapters, tags, timecode, attachments, data streams, cover art."""
 
 
+class Quality(Strict):
+    """What is measured of the result, before it gets its name."""
+
+    metrics: tuple[Literal["psnr", "ssim", "vmaf"], ...] = Field(default=("psnr", "ssim"), min_length=1, strict=False)
+    against: Literal["input", "stages"] = "stages"
+    """What the decoder gave, or what the encoder got."""
+    frames: Literal["all"] | Annotated[int, Field(ge=1)] = 30
+    """How many pictures, evenly over the run."""
+    minimum: dict[Literal["psnr", "ssim", "vmaf"], float] = Field(default_factory=dict)
+    """Least scores of the whole: less fails the run."""
+
+    @model_validator(mode="after")
+    def _measured(self) -> Quality:
+        if unmeasured := set(self.minimum) - set(self.metrics):
+            raise ValueError(f"minimum.{min(unmeasured)} needs it among the metrics")
+        return self
+
+
 class SegmentLength(Strict):
     """Segments of at least so many seconds, cut at key frames."""
 
@@ -154,6 +172,7 @@ class Config(Strict):
     """Whether the GPU's work on a batch is captured as one CUDA Graph."""
     stages: tuple[StageEntry, ...] = ()
     output: Output = Output()
+    quality: Quality | None = None
 
 
 def near_miss(key: str, known: list[str]) -> str:

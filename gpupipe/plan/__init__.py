@@ -104,6 +104,7 @@ def make_plan(
         size_change=config.size_change,
         warnings=tuple(warnings),
         notes=(*info.notes, *dict.fromkeys(builder.notes)),
+        quality=config.quality,
     )
     _refuse(plan, config, strict=strict)
     if not choice.on_device:

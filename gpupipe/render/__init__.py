@@ -13,7 +13,7 @@ from gpupipe.device import release
 from gpupipe.media.mux import Muxer, VideoHeader
 from gpupipe.media.output import OutputFile, check_space
 from gpupipe.render.codecs import make_encoder
-from gpupipe.render.progress import Meter, Progress, RenderResult, StopFlag, Tally
+from gpupipe.render.progress import Meter, Progress, RenderResult, Score, StopFlag, Tally
 from gpupipe.render.segmented import in_lanes, render_segments
 from gpupipe.render.session import Session
 from gpupipe.render.watch import Watch, enter
@@ -69,6 +69,10 @@ def render(
 
 def _carry_out(plan: Plan, *, overwrite: bool, journal: Journal, stop: StopFlag, meter: Meter) -> RenderResult:
     """See `render`; all that a run holds goes with this frame."""
+    if plan.quality is not None:
+        from gpupipe.render.quality import check  # noqa: PLC0415  only where it is asked
+
+        check(plan)
     with ExitStack() as stack:
         if needed := _known_size(plan):
             check_space(plan.output, needed)
@@ -79,10 +83,21 @@ def _carry_out(plan: Plan, *, overwrite: bool, journal: Journal, stop: StopFlag,
         tally = run(plan, muxer, stack, meter=meter, journal=journal, stop=stop)
         enter("close")
         muxer.close()
+        scores = _measured(plan, target.path, stop)
         size = target.commit()
     meter.finish()
     counts = (meter.shown, tally.decoded, tally.repeated, tally.dropped)
-    return RenderResult(plan.output, *counts, seconds=meter.elapsed, startup=meter.startup, bytes=size)
+    return RenderResult(plan.output, *counts, seconds=meter.elapsed, startup=meter.startup, bytes=size, quality=scores)
+
+
+def _measured(plan: Plan, output: Path, stop: StopFlag) -> tuple[Score, ...]:
+    """The quality of what was written, before it gets its name."""
+    if plan.quality is None:
+        return ()
+    from gpupipe.render.quality import measure  # noqa: PLC0415  only where it is asked
+
+    enter("measure")
+    return measure(plan, plan.quality, output, stop)
 
 
 def _inputs(plan: Plan) -> tuple[Path, ...]:

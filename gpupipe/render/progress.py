@@ -41,6 +41,43 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """A metric of quality over a run."""
+
+    name: str
+    mean: float
+    """Of all pictures: of their mean error for PSNR (dB; infinite where they are the same), else their mean."""
+    least: float
+    """Of the worst picture."""
+    least_seconds: float
+    """Where that is, on the source's clock."""
+    frames: int
+    """Pictures that were compared."""
+    threshold: float | None
+    passed: bool
+
+    @property
+    def mean_text(self) -> str:
+        """With a unit."""
+        return self._text(self.mean)
+
+    @property
+    def least_text(self) -> str:
+        """With a unit."""
+        return self._text(self.least)
+
+    def _text(self, value: float) -> str:
+        return f"{value:.2f} dB" if self.name == "psnr" else f"{value:.5f}" if self.name == "ssim" else f"{value:.2f}"
+
+    def __str__(self) -> str:
+        limit = "" if self.threshold is None else f", at least {self.threshold:g} wanted"
+        return (
+            f"{self.name} {self.mean_text}, {self.least_text} at worst (at {self.least_seconds:.3f} s), "
+            f"of {self.frames} pictures{limit}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RenderResult:
     """What a finished run did."""
 
@@ -56,6 +93,8 @@ class RenderResult:
     startup: float
     """Seconds of them until file, decoders, graphs and encoders were open."""
     bytes: int
+    quality: tuple[Score, ...] = ()
+    """What the config asked to be measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,8 +119,8 @@ def _still(plan: Plan, tick: int, lane: Lane, transform: Callable[[FrameBatch], 
             )  # fmt: skip
             for batch in pictures:
                 if batch.pts[0] * batch.time_base >= tick * plan.source.video.time_base:
-                    before = _owned(batch, lane)
-                    after = _owned(transform(batch), lane)
+                    before = owned(batch, lane)
+                    after = owned(transform(batch), lane)
                     return Still(batch.pts[0], batch.time_base, before, after, plan.source.start)
         finally:
             decoder.close()
@@ -128,8 +128,8 @@ def _still(plan: Plan, tick: int, lane: Lane, transform: Callable[[FrameBatch], 
     raise PlanError(f"no picture follows {at:.3f} s", where=str(plan.source.path), hint="give an earlier time")
 
 
-def _owned(batch: FrameBatch, lane: Lane) -> Picture:
-    """A copy on the host: decoders take their surfaces back."""
+def owned(batch: FrameBatch, lane: Lane) -> Picture:
+    """The first picture of a batch, a copy on the host: decoders take their surfaces back."""
     with lane.active():
         lane.wait(batch.ready)
         planes = tuple(plane[:1].detach().to("cpu", copy=True) for plane in planes_of(batch))

@@ -49,8 +49,6 @@ class RunReport:
     failure: str | None = None
     """Why there is no result."""
     copies: AuditReport | None = None
-    quality: tuple[Any, ...] = ()
-    """What was measured; see `quality`."""
     written: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     @property
@@ -80,7 +78,8 @@ class RunReport:
             "format": FORMAT, "written": self.written, "verdict": state, "message": line, "command": self.command,
             "folder": self.folder, "versions": versions(), "plan": self.plan.to_json(), "result": self.result,
             "failure": self.failure, "bottleneck": self._pace(), "notices": self.plan.warnings,
-            "warnings": self.warnings, "copies": self.copies, "quality": self.quality,
+            "warnings": self.warnings, "copies": self.copies,
+            "quality": self.result.quality if self.result is not None else (),
             "counts": self._last().counts, "no_gpu": self.recorder.no_gpu, "samples": samples,
         }  # fmt: skip
         return json.dumps(plain(data), indent=1)
