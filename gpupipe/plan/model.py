@@ -14,12 +14,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpupipe.codecs.base import EncoderSettings
-    from gpupipe.config import AudioEncode
+    from gpupipe.config import AudioEncode, Quality
     from gpupipe.format import FrameFormat
     from gpupipe.media.segments import Segment
     from gpupipe.media.source import SourceInfo, Track
 
-_ANYWHERE = {"warnings", "notes", "output", "sessions", "segments_reason", "device_bytes", "memory_reason", "batch"}
+_ANYWHERE = {
+    "warnings",
+    "notes",
+    "output",
+    "sessions",
+    "segments_reason",
+    "device_bytes",
+    "memory_reason",
+    "batch",
+    "quality",
+}
 """What of a plan decides neither pixels nor times."""
 StepKind = Literal["stage", "convert", "upload", "download", "even"]
 
@@ -91,6 +101,8 @@ class Plan:
     size_change: Literal["scale", "error"]
     warnings: tuple[Notice, ...]
     notes: tuple[str, ...]
+    quality: Quality | None = None
+    """What is measured of the result before it gets its name."""
 
     def to_json(self) -> dict[str, Plain]:
         """The whole plan as plain data."""
