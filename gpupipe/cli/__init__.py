@@ -20,7 +20,7 @@ from gpupipe.errors import GpupipeError
 if TYPE_CHECKING:
     from types import FrameType
 
-VERBS = ("run", "plan", "preview", "probe", "doctor", "sample", "bench")
+VERBS = ("run", "plan", "preview", "probe", "doctor", "sample", "bench", "models")
 DONE, USAGE, BUG, WARNED, INTERRUPTED = 0, 2, 3, 4, 130  # 1: see GpupipeError
 
 

