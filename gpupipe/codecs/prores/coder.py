@@ -53,8 +53,9 @@ class TorchArithmetic:
 
     def _symbols(self, coefficients: torch.Tensor, quantisers: torch.Tensor) -> tuple[entropy.Symbols, torch.Tensor]:
         steps = entropy.steps_of(self._stream, quantisers)
-        levels = entropy.quantise(coefficients, self._stream, steps)
-        error = (coefficients.long() - levels * steps) ** 2
+        values = 2 * coefficients.long() + 1
+        levels = entropy.quantise(values, self._stream, quantisers, steps)
+        error = ((values - levels * steps) ** 2 - 1) // 4
         return entropy.symbols(levels, self._stream), error
 
     def cost(self, coefficients: torch.Tensor, quantisers: torch.Tensor) -> rates.Cost:
@@ -124,8 +125,9 @@ class Coder:
         self._source, self._profile, self._quantiser, self._rate = source, profile, quantiser, rate
         self._layout = layout_of(source)
         allowed = frame_bytes or profile.frame_bytes(self._layout.macroblocks)
-        self._budget = allowed - frame.overhead(self._layout, 3)
-        self._indices = rates.indices_from(profile.finest, source.device)
+        self._limits = rates.limits_of(
+            self._layout, profile.finest, allowed - frame.overhead(self._layout, 3), source.device
+        )
         self._headers: dict[bool, torch.Tensor] = {}
         self._arithmetic = arithmetic or arithmetic_for(self._layout, profile, source)
 
@@ -143,7 +145,9 @@ class Coder:
             quantisers = rates.fixed(self._quantiser, layout, coefficients)
             bits = cost(quantisers).bits
         else:
-            quantisers, bits = rates.choose(cost, layout, self._indices, self._budget, coefficients)
+            plain = cost(rates.fixed(-self._profile.finest, layout, coefficients))
+            may_take = rates.allowance(plain, layout, self._limits)
+            quantisers, bits = rates.choose(cost, layout, self._limits, may_take, coefficients)
         sizes = (bits + 7) // 8
         if symbols is not None:
             more = entropy.plane_bits(symbols, quantisers.numel()).view(*quantisers.shape, 1)

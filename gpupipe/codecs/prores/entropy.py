@@ -25,6 +25,9 @@ ROUNDING = 100
 
 Small values are the more frequent ones, so a little less buys more than it costs at a given rate (measured on the
 corpus and on grain: best between 90 and 110 in all profiles, by 0.1 to 0.5 dB)."""
+PLAIN_ROUNDING = 2
+"""The same in quarters of a unit for plain quantising, which a quantiser index below 0 stands for: whole units, cut to
+whole steps. It is what prores_ks does."""
 
 
 def packed(books: Sequence[tables.Codebook]) -> list[int]:
@@ -68,16 +71,17 @@ class Stream:
 
 
 def steps_of(stream: Stream, quantisers: torch.Tensor) -> torch.Tensor:
-    """(P, slices) quantiser indices to the (P, coefficients) steps, int64, in the coefficients' units."""
-    return 2 * stream.weights * stream.scales[quantisers].index_select(1, stream.plane // 3)
+    """(P, slices) quantiser indices to the (P, coefficients) steps, int64, in quarters of a unit."""
+    return 4 * stream.weights * stream.scales[quantisers.abs()].index_select(1, stream.plane // 3)
 
 
-def quantise(coefficients: torch.Tensor, stream: Stream, steps: torch.Tensor) -> torch.Tensor:
-    """Levels (P, coefficients), int64: DC to the nearest, AC by ROUNDING."""
-    magnitude = coefficients.long().abs()
-    rounding = torch.where(stream.dc, steps // 2, steps * ROUNDING // 256)
+def quantise(values: torch.Tensor, stream: Stream, quantisers: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+    """Levels (P, coefficients), int64, of values in quarters of a unit: DC to the nearest, AC by ROUNDING or plain."""
+    plain = (quantisers < 0).index_select(1, stream.plane // 3)
+    rounding = torch.where(stream.dc, steps // 2, torch.where(plain, PLAIN_ROUNDING, steps * ROUNDING // 256))
+    magnitude = values.abs()
     levels = torch.div(magnitude + rounding, steps, rounding_mode="floor")
-    return torch.where(coefficients < 0, -levels, levels)
+    return torch.where(values < 0, -levels, levels)
 
 
 @dataclass(frozen=True, slots=True)

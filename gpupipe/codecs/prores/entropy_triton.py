@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from gpupipe.codecs.prores import tables
-from gpupipe.codecs.prores.entropy import ROUNDING, packed
+from gpupipe.codecs.prores.entropy import PLAIN_ROUNDING, ROUNDING, packed
 from gpupipe.codecs.prores.rate import Cost
 from gpupipe.codecs.prores.transform_triton import Transform
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpupipe.codecs.prores.profile import Profile
     from gpupipe.format import PixelFormat
 
-_ROUNDING = tl.constexpr(ROUNDING)
+_ROUNDING, _PLAIN_ROUNDING = tl.constexpr(ROUNDING), tl.constexpr(PLAIN_ROUNDING)
 _FIRST_RUN, _FIRST_LEVEL = tl.constexpr(tables.FIRST_RUN), tl.constexpr(tables.FIRST_LEVEL)
 _BOOKS = [*packed(tables.DC), *packed([tables.FIRST_DC]), *packed(tables.RUN), *packed(tables.LEVEL)]
 _RUN_BOOKS = tl.constexpr(len(tables.DC) + 1)
@@ -34,14 +34,22 @@ _PLAIN = ("rows", "columns", "first_macroblock", "first_slice", "row_slices", "c
 
 
 @triton.jit
-def _levels(coefficient, weight, scale, dc):
+def _quantiser(quantisers_ptr, number):
+    """Scale of a slice, and whether it is quantised plainly."""
+    index = tl.load(quantisers_ptr + number).to(tl.int32)
+    magnitude = tl.abs(index)
+    return tl.where(magnitude <= 128, magnitude, (magnitude - 96) * 4), index < 0
+
+
+@triton.jit
+def _levels(coefficient, weight, scale, plain, dc):
     """Magnitude, step and level as `entropy.quantise` has them.
 
     The quotient is exact: half a unit above a whole numerator, float32 errs by less than what is missing to the next.
     """
-    step = 2 * weight * scale
-    added = tl.where(dc, step >> 1, (step * _ROUNDING) >> 8)
-    magnitude = tl.abs(coefficient)
+    step = 4 * weight * scale
+    added = tl.where(dc, step >> 1, tl.where(plain, _PLAIN_ROUNDING, (step * _ROUNDING) >> 8))
+    magnitude = tl.abs(2 * coefficient + 1)
     level = ((magnitude + added).to(tl.float32) + 0.5) * (1.0 / step.to(tl.float32))
     return magnitude, step, level.to(tl.int32)
 
@@ -67,7 +75,7 @@ def _later(a, b):
 def _signed_dc(coefficients_ptr, block, inside, weight, scale):
     """DC levels; 0 outside."""
     coefficient = tl.load(coefficients_ptr + block, mask=inside, other=0).to(tl.int32)
-    _, _, level = _levels(coefficient, weight, scale, True)
+    _, _, level = _levels(coefficient, weight, scale, False, True)
     return tl.where(coefficient < 0, -level, level)
 
 
@@ -87,8 +95,16 @@ def _dc_codes(coefficients_ptr, weights_ptr, books_ptr, scale, BLOCKS: tl.conste
 
 
 @triton.jit
-def _ac_symbols(coefficient, level, offset, books_ptr, BLOCKS: tl.constexpr):
-    """Which coefficients have a symbol, and code and length of its run and of its level with the sign."""
+def _ac_symbols(coefficients_ptr, weights_ptr, books_ptr, scale, plain, BLOCKS: tl.constexpr):
+    """Of a plane of a slice: which coefficients have a symbol, codes and lengths of its run and of its level with sign.
+
+    The last result is the error as `rate.Cost` has it.
+    """
+    offset = tl.arange(0, 64 * BLOCKS)
+    coefficient = tl.load(coefficients_ptr + offset).to(tl.int32)
+    weight = tl.load(weights_ptr + offset // BLOCKS)
+    magnitude, step, level = _levels(coefficient, weight, scale, plain, offset < BLOCKS)
+    error = (magnitude - level * step) >> 1
     coded = (level > 0) & (offset >= BLOCKS)
     key = tl.where(coded, (offset << 4) | tl.minimum(level, 9), (BLOCKS - 1) << 4)  # 0 stands for none
     latest = tl.associative_scan(key, 0, _later)
@@ -100,7 +116,7 @@ def _ac_symbols(coefficient, level, offset, books_ptr, BLOCKS: tl.constexpr):
     run_code, run_length = _codeword(run, tl.load(books_ptr + _RUN_BOOKS + run_before))
     code, length = _codeword(tl.maximum(level - 1, 0), tl.load(books_ptr + _LEVEL_BOOKS + level_before))
     negative = (coefficient < 0).to(tl.int32)
-    return coded, run_code, run_length, (code << 1) | negative, length + 1
+    return coded, run_code, run_length, (code << 1) | negative, length + 1, error * (error + 1)
 
 
 @triton.jit
@@ -116,12 +132,6 @@ def _place(
     return macroblock * per_macroblock + base + which * 64 * BLOCKS, number, number * 3 + component + which
 
 
-@triton.jit
-def _scale(quantisers_ptr, number):
-    quantiser = tl.load(quantisers_ptr + number).to(tl.int32)
-    return tl.where(quantiser <= 128, quantiser, (quantiser - 96) * 4)
-
-
 @triton.jit(do_not_specialize=_PLAIN)
 def _cost(
     coefficients_ptr, quantisers_ptr, weights_ptr, books_ptr, bits_ptr, error_ptr,
@@ -132,17 +142,14 @@ def _cost(
         rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component,
         MACROBLOCKS, COMPONENTS, BLOCKS,
     )  # fmt: skip
-    scale = _scale(quantisers_ptr, number)
-    offset = tl.arange(0, 64 * BLOCKS)
-    coefficient = tl.load(coefficients_ptr + start + offset).to(tl.int32)
-    weight = tl.load(weights_ptr + offset // BLOCKS)
-    magnitude, step, level = _levels(coefficient, weight, scale, offset < BLOCKS)
-    error = magnitude - level * step
-    coded, _, run_length, _, length = _ac_symbols(coefficient, level, offset, books_ptr, BLOCKS)
-    bits = tl.sum(tl.where(coded, run_length + length, 0))
-    _, length = _dc_codes(coefficients_ptr + start, weights_ptr, books_ptr, scale, BLOCKS)
-    tl.store(bits_ptr + plane, (bits + tl.sum(length)).to(tl.int64))
-    tl.store(error_ptr + plane, tl.sum((error * error).to(tl.int64)))
+    coefficients_ptr += start
+    scale, plain = _quantiser(quantisers_ptr, number)
+    _, length = _dc_codes(coefficients_ptr, weights_ptr, books_ptr, scale, BLOCKS)
+    bits = tl.sum(length)
+    coded, _, run_length, _, length, error = _ac_symbols(coefficients_ptr, weights_ptr, books_ptr, scale, plain, BLOCKS)
+    bits += tl.sum(tl.where(coded, run_length + length, 0))
+    tl.store(bits_ptr + plane, bits.to(tl.int64))
+    tl.store(error_ptr + plane, tl.sum(error.to(tl.int64)))
 
 
 @triton.jit
@@ -168,25 +175,23 @@ def _write(
         rows, columns, first_macroblock, first_slice, row_slices, per_macroblock, base, component,
         MACROBLOCKS, COMPONENTS, BLOCKS,
     )  # fmt: skip
-    scale = _scale(quantisers_ptr, number)
+    coefficients_ptr += start
+    scale, plain = _quantiser(quantisers_ptr, number)
     bit = tl.load(starts_ptr + plane)
-    code, length = _dc_codes(coefficients_ptr + start, weights_ptr, books_ptr, scale, BLOCKS)
+    code, length = _dc_codes(coefficients_ptr, weights_ptr, books_ptr, scale, BLOCKS)
     at = bit + (tl.cumsum(length, 0) - length)
     _or(words_ptr, code.to(tl.int64), length, at, length > 0)
     bit += tl.sum(length)
-
-    offset = tl.arange(0, 64 * BLOCKS)
-    coefficient = tl.load(coefficients_ptr + start + offset).to(tl.int32)
-    weight = tl.load(weights_ptr + offset // BLOCKS)
-    _, _, level = _levels(coefficient, weight, scale, offset < BLOCKS)
-    coded, run_code, run_length, code, length = _ac_symbols(coefficient, level, offset, books_ptr, BLOCKS)
+    coded, run_code, run_length, code, length, _ = _ac_symbols(
+        coefficients_ptr, weights_ptr, books_ptr, scale, plain, BLOCKS
+    )
     both = (run_code.to(tl.int64) << length) | code
     length = tl.where(coded, run_length + length, 0)
     _or(words_ptr, both, length, bit + (tl.cumsum(length, 0) - length), coded)
 
 
-COST_WARPS, WRITE_WARPS = 4, 8
-"""For a plane of 32 blocks, by the registers that ptxas gives (120 and 105 a thread); smaller planes take fewer."""
+COST_WARPS, WRITE_WARPS = 8, 8
+"""For a plane of 32 blocks, measured on an H200 (4 and 16 are up to a tenth slower); smaller planes take fewer."""
 
 
 class TritonArithmetic:

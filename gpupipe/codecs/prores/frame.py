@@ -128,6 +128,6 @@ def write_headers(data: torch.Tensor, placed: Placement, quantisers: torch.Tenso
     first, *others = (torch.full_like(placed.picture_bytes, value)[:, None] for value in constants)
     put(placed.pictures, torch.cat((first, _big_endian(placed.picture_bytes, 4), *others), dim=1))
     put(placed.pictures + _PICTURE_HEADER, _big_endian(placed.slice_bytes, 2).flatten(1))
-    start = torch.stack((torch.full_like(quantisers, size << 3), quantisers), dim=2)
+    start = torch.stack((torch.full_like(quantisers, size << 3), quantisers.abs()), dim=2)
     planes = _big_endian(placed.plane_bytes[:, :, :-1], 2).flatten(2)
     put(placed.slices, torch.cat((start, planes), dim=2))

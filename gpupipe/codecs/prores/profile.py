@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpupipe.codecs.prores import tables
@@ -31,7 +31,7 @@ class Profile:
     1280x720p59.94 and 1920x1080p29.97, as bits a macroblock. They leave alpha out, as those do."""
     luma: tuple[int, ...]
     chroma: tuple[int, ...]
-    """Quantisation weights in raster order, sent with every frame."""
+    """Quantisation weights in raster order, sent with every frame. At the profile's rate those of prores_ks."""
     finest: int
     """The finest quantiser index that rate control uses."""
 
@@ -47,9 +47,9 @@ PROFILES: tuple[Profile, ...] = (
     Profile("standard", 2, "apcn", False, (1004, 778, 681, 601), tables.STANDARD, tables.STANDARD, 1),
     Profile("hq", 3, "apch", False, (1506, 1167, 1019, 899), tables.HQ, tables.HQ, 1),
     Profile("4444", 4, "ap4h", True, (2248, 1748, 1529, 1349), tables.HQ, tables.HQ, 1),
-    Profile("4444xq", 5, "ap4x", True, (3372, 2626, 2294, 2024), tables.XQ_LUMA, tables.HQ, 1),
+    Profile("4444xq", 5, "ap4x", True, (3372, 2626, 2294, 2024), tables.HQ, tables.HQ, 1),
 )
-HQ, P4444 = PROFILES[3], PROFILES[4]
+HQ, P4444, P4444XQ = PROFILES[3:]
 
 
 def profile_named(options: Mapping[str, str]) -> Profile | None:
@@ -88,6 +88,9 @@ def pixel_formats(profile: Profile | None, like: PixelFormat | None = None) -> t
 def profile_of(settings: EncoderSettings) -> Profile:
     """The profile of a run; where it is left open, as prores_ks chooses: hq for 4:2:2 and 4444 for 4:4:4.
 
+    4444 XQ has luma weights of its own, half of the others, where `quality` is given; at its rate they would buy
+    nothing that prores_ks' weights do not.
+
     Raises PlanError for what prores_torch does not do: see `check`.
     """
     check(settings.options, settings.quality, settings.bitrate, settings.preset)
@@ -97,7 +100,10 @@ def profile_of(settings: EncoderSettings) -> Profile:
         named = f"ProRes {profile.name}" if profile else "prores_torch"
         raise PlanError(f"{named} does not take {pixels.name}", where="output.video.pixel_format",
                         hint=f"it takes {', '.join(pixel_formats(profile))}")  # fmt: skip
-    return profile or (P4444 if _is_444(pixels) else HQ)
+    profile = profile or (P4444 if _is_444(pixels) else HQ)
+    if profile is P4444XQ and settings.quality is not None:
+        return replace(profile, luma=tables.XQ_LUMA)
+    return profile
 
 
 def _is_444(pixels: PixelFormat) -> bool:

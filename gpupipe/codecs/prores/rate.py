@@ -2,6 +2,8 @@
 
 One index for the whole frame is within a hair of the best for its mean square error, so the frame's index is found by
 bisection; the bytes that its next finer neighbour would overspend are then given to the slices that gain most by them.
+
+How much a frame may take is prores_ks' rule made a rule for frames, see `allowance`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from gpupipe.codecs.prores.layout import Layout
 
 INDICES = (*range(1, 13), 14, 16, 18, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224)
-"""What bisection looks at: 30 of the 224, so that five looks find the frame's."""
+"""What bisection looks at: 30 of the 224, so that with -1 behind 1 five looks find the frame's. An index below 0 is
+plain quantising, see `entropy.PLAIN_ROUNDING`: cheaper than our own at the same index, and dearer than at the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Cost:
     bits: torch.Tensor
     """(P, slices, 3) int64: bits of each plane of each slice."""
     error: torch.Tensor
-    """(P, slices) int64: sum of squared errors of the coefficients."""
+    """(P, slices) int64: sum of squared errors of the coefficients in half units, less a quarter each."""
 
     @property
     def bytes(self) -> torch.Tensor:
@@ -43,49 +46,88 @@ class CostOf(Protocol):
         ...
 
 
-def indices_from(finest: int, device: str | torch.device) -> torch.Tensor:
-    """INDICES from the finest one allowed; made once, as bringing them to a GPU waits for it."""
-    return torch.tensor([i for i in INDICES if i >= finest], device=device)
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What frames of one format and profile may take, and the indices to choose from.
+
+    Made once, as bringing tensors to a GPU waits for it.
+    """
+
+    budget: int
+    """Bytes that the planes of all slices of a frame may take by the profile's rate."""
+    shares: torch.Tensor
+    """(slices a row,) int64: of these, what belongs to the slices of a row up to each one."""
+    indices: torch.Tensor
+    """int64, from the finest to the coarsest."""
+
+
+def limits_of(layout: Layout, finest: int, budget: int, device: str | torch.device) -> Limits:
+    """See `Limits`; `finest` is the finest index allowed."""
+    found = [i for i in INDICES if i >= finest]
+    if finest == 1:
+        found.insert(1, -1)
+    widths = torch.from_numpy(layout.slice_widths()).cumsum(0)
+    return Limits(budget, (budget * widths // layout.macroblocks).to(device), torch.tensor(found, device=device))
+
+
+def allowance(plain: Cost, layout: Layout, limits: Limits) -> torch.Tensor:
+    """(frames,) bytes that each frame may take, of the cost of all slices at minus the finest index.
+
+    prores_ks goes through each row of slices from the left: a slice has what the profile allows to it and what those
+    before it have left, and takes no more than it costs at the finest index. The frame gets the sum, and spends it
+    where it helps most. So files are never larger than those of prores_ks, and no frame is larger than the profile's
+    rate.
+    """
+    costs = plain.bytes.view(-1, layout.row_slices).cumsum(dim=1)
+    rows = costs[:, -1] + (limits.shares - costs).amin(dim=1).clamp(max=0)
+    return rows.view(-1, layout.rows * layout.pictures).sum(dim=1).clamp(max=limits.budget)
 
 
 def choose(
-    cost_of: CostOf, layout: Layout, indices: torch.Tensor, budget: int, like: torch.Tensor
+    cost_of: CostOf, layout: Layout, limits: Limits, allowed: torch.Tensor, like: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantiser indices that keep each frame within its bytes where any do, the coarsest where none does.
 
     Args:
         cost_of: of the coefficients of the batch.
         layout: of its pictures.
-        indices: of `indices_from`.
-        budget: bytes that the planes of all slices of a frame may take.
+        limits: of `limits_of`.
+        allowed: (frames,) bytes that the planes of all slices of each frame may take, of `allowance`.
         like: tensor of P rows on the device.
 
     Returns:
         (P, slices) int64 indices, and the (P, slices, 3) int64 bits that they cost.
     """
+    indices, looks, seen = limits.indices, [], []
     low = torch.zeros(like.shape[0] // layout.pictures, dtype=torch.int64, device=like.device)
     high = torch.full_like(low, len(indices))  # as long as none is known to fit
     fine = coarse = None
     for _ in range(len(indices).bit_length()):
         middle = ((low + high) // 2).clamp(max=len(indices) - 1)
         found = _looked(cost_of, indices[middle], layout)
-        fits = found.bytes.sum(dim=1) <= budget
+        looks.append(found)
+        seen.append(indices[middle])
+        fits = found.bytes.sum(dim=1) <= allowed
         fine, coarse = _keep(fine, found, ~fits & (low < high)), _keep(coarse, found, fits & (low < high))
         low, high = torch.where(fits, low, torch.minimum(middle + 1, high)), torch.where(fits, middle, high)
     assert fine is not None
     assert coarse is not None
     # After it, `coarse` is what fits and `fine` its neighbour; with high = 0 there is no finer one.
-    finer = _finer(fine, coarse, budget) & (high > 0)[:, None] | (high == len(indices))[:, None]
+    finer = _finer(fine, coarse, allowed) & (high > 0)[:, None] | (high == len(indices))[:, None]
     chosen = torch.where(
         finer, indices[(high - 1).clamp(min=0)][:, None], indices[high.clamp(max=len(indices) - 1)][:, None]
     )
-    bits = torch.where(finer[..., None], fine.bits, coarse.bits)
-    return chosen.view(-1, layout.slices), bits.view(-1, layout.slices, 3)
+    cost = Cost(torch.where(finer[..., None], fine.bits, coarse.bits), torch.where(finer, fine.error, coarse.error))
+    for index, look in zip(seen, looks, strict=True):
+        gains = (look.error <= cost.error) & (look.bytes < cost.bytes)
+        chosen = torch.where(gains, index[:, None], chosen)
+        cost = _keep(cost, look, gains)
+    return chosen.view(-1, layout.slices), cost.bits.view(-1, layout.slices, 3)
 
 
 def fixed(quantiser: int, layout: Layout, like: torch.Tensor) -> torch.Tensor:
     """The same index for every slice."""
-    assert 1 <= quantiser <= tables.MAX_QUANTISER
+    assert 1 <= abs(quantiser) <= tables.MAX_QUANTISER
     return torch.full((like.shape[0], layout.slices), quantiser, device=like.device)
 
 
@@ -97,14 +139,14 @@ def _looked(cost_of: CostOf, index: torch.Tensor, layout: Layout) -> Cost:
 
 
 def _keep(old: Cost | None, new: Cost, where: torch.Tensor) -> Cost:
+    """The new cost where (frames,) or (frames, slices) `where` says so."""
     if old is None:
         return new
-    return Cost(
-        torch.where(where[:, None, None], new.bits, old.bits), torch.where(where[:, None], new.error, old.error)
-    )
+    where = where if where.ndim == 2 else where[:, None]
+    return Cost(torch.where(where[..., None], new.bits, old.bits), torch.where(where, new.error, old.error))
 
 
-def _finer(fine: Cost, coarse: Cost, budget: int) -> torch.Tensor:
+def _finer(fine: Cost, coarse: Cost, allowed: torch.Tensor) -> torch.Tensor:
     """(frames, slices) bool: which slices take the finer index, most error saved a byte first, until none is left.
 
     Two equal ratios go by the slices' order, so that the choice is the same everywhere.
@@ -115,6 +157,6 @@ def _finer(fine: Cost, coarse: Cost, budget: int) -> torch.Tensor:
     worth = torch.where((price <= 0) & (gain > 0), torch.inf, worth)
     order = worth.argsort(dim=1, descending=True, stable=True)
     spent = coarse_bytes.sum(dim=1, keepdim=True) + price.gather(1, order).cumsum(dim=1)
-    overspent = (spent > budget).to(torch.int64).cumsum(dim=1) > 0
+    overspent = (spent > allowed[:, None]).to(torch.int64).cumsum(dim=1) > 0
     taken = ~overspent & (gain.gather(1, order) > 0)
     return torch.zeros_like(taken).scatter(1, order, taken)

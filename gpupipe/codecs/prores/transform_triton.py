@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gpupipe.codecs.prores.transform import FIRST_SHIFT, FRACTION_BITS, SECOND_SHIFT, basis
+from gpupipe.codecs.prores.transform import FIRST_SHIFT, FRACTION_BITS, basis, second_shift
 
 if TYPE_CHECKING:
     from gpupipe.codecs.prores.layout import Layout
@@ -45,9 +45,8 @@ def _joined(x0, x1, x2, x3, x4, x5, x6, x7):
 
 
 @triton.jit
-def _dct8(x0, x1, x2, x3, x4, x5, x6, x7, SHIFT: tl.constexpr):
+def _dct8(x0, x1, x2, x3, x4, x5, x6, x7, half: tl.constexpr, SHIFT: tl.constexpr):
     """One dimension of `transform.dct`, by its symmetry: the sums are the same integers."""
-    half: tl.constexpr = 1 << (SHIFT - 1)
     s0, s1, s2, s3 = x0 + x7, x1 + x6, x2 + x5, x3 + x4
     d0, d1, d2, d3 = x0 - x7, x1 - x6, x2 - x5, x3 - x4
     y0 = (s0 + s1 + s2 + s3) * _ONE
@@ -69,7 +68,7 @@ def _transform(
     plane_ptr, place_ptr, out_ptr, width, height, plane_n, plane_h, plane_w, rows, first_macroblock, columns,
     per_macroblock, base,
     BLOCKS: tl.constexpr, ACROSS: tl.constexpr, BY_COLUMN: tl.constexpr, PICTURES: tl.constexpr,
-    FIRST_PARITY: tl.constexpr, DOWN: tl.constexpr, UP: tl.constexpr, MACROBLOCKS: tl.constexpr,
+    FIRST_PARITY: tl.constexpr, DOWN: tl.constexpr, MIDDLE: tl.constexpr, MACROBLOCKS: tl.constexpr,
     FIRST: tl.constexpr, SECOND: tl.constexpr,
 ):  # fmt: skip
     """Program (slice of a row, row, picture) of one component; BLOCKS of the slice, ACROSS of a macroblock's width."""
@@ -90,14 +89,14 @@ def _transform(
     x = tl.minimum(left[:, None] + tl.arange(0, 8)[None, :], width - 1)
     frame = (picture // PICTURES).to(tl.int64)
     samples = tl.load(plane_ptr + frame * plane_n + (line * plane_h)[:, None] + x * plane_w)
-    centred = ((samples.to(tl.int32) >> DOWN) << UP) - 2048
+    centred = (samples.to(tl.int32) >> DOWN) - MIDDLE
 
     x0, x1, x2, x3, x4, x5, x6, x7 = _eight(centred)
-    x0, x1, x2, x3, x4, x5, x6, x7 = _dct8(x0, x1, x2, x3, x4, x5, x6, x7, FIRST)
+    x0, x1, x2, x3, x4, x5, x6, x7 = _dct8(x0, x1, x2, x3, x4, x5, x6, x7, 1 << (FIRST - 1), FIRST)
     byrow = tl.reshape(_joined(x0, x1, x2, x3, x4, x5, x6, x7), (BLOCKS, 8, 8))
     bycolumn = tl.reshape(tl.permute(byrow, (2, 0, 1)), (8 * BLOCKS, 8))  # (u, block) down, y across
     x0, x1, x2, x3, x4, x5, x6, x7 = _eight(bycolumn)
-    x0, x1, x2, x3, x4, x5, x6, x7 = _dct8(x0, x1, x2, x3, x4, x5, x6, x7, SECOND)
+    x0, x1, x2, x3, x4, x5, x6, x7 = _dct8(x0, x1, x2, x3, x4, x5, x6, x7, 0, SECOND)
 
     u, block = r // BLOCKS, r % BLOCKS
     start = (picture * rows + row).to(tl.int64) * columns + macroblock
@@ -142,6 +141,7 @@ class Transform:
                     layout.macroblock_coefficients, base,
                     BLOCKS=blocks * run.macroblocks, ACROSS=blocks // 2, BY_COLUMN=component > 0 and blocks == 4,
                     PICTURES=layout.pictures, FIRST_PARITY=layout.fields[0], DOWN=self._pixels.msb_shift,
-                    UP=12 - self._pixels.depth, MACROBLOCKS=run.macroblocks, FIRST=FIRST_SHIFT, SECOND=SECOND_SHIFT,
+                    MIDDLE=1 << self._pixels.depth - 1, MACROBLOCKS=run.macroblocks, FIRST=FIRST_SHIFT,
+                    SECOND=second_shift(self._pixels.depth),
                 )  # fmt: skip
         return out
