@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -130,8 +131,14 @@ def encoder_row_from(caps: dict[str, int], codec: str) -> EncoderRow:
 
 
 def encoder_reason(error: Exception) -> str:
-    """NVENC's refusal in words: error 2 (NV_ENC_ERR_UNSUPPORTED_DEVICE) is what GPUs without NVENC answer."""
-    return NO_NVENC if "returned error 2" in str(error) else first_line(error)
+    """NVENC's refusal in words, by NVENCSTATUS of its public header: 2 is unsupported device, 10 out of memory.
+
+    GPUs without NVENC answer 2. Cards with a limit of sessions answer 10 beyond it. The whole number counts: 20 is a
+    failure without a name.
+    """
+    found = re.search(r"returned error (\d+)", str(error))
+    known = {"2": NO_NVENC, "10": "no NVENC session is left on this GPU, or no memory for one"}
+    return known.get(found[1] if found else "", first_line(error))
 
 
 def ask_encoder(library: Any, codec: str, gpu: int) -> EncoderRow:

@@ -142,3 +142,12 @@ def test_layout_of_the_drivers_answer() -> None:
     """CUVIDDECODECAPS of cuviddec.h is 88 bytes, with the sizes from byte 28 on."""
     assert ctypes.sizeof(DecoderCaps) == 88
     assert (DecoderCaps.max_width.offset, DecoderCaps.min_width.offset) == (28, 40)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(2, "this GPU has no NVENC"), (10, "no NVENC session is left"), (20, "returned error 20"), (22, "error 22")],
+)
+def test_nvenc_status_is_read_whole(status: int, said: str) -> None:
+    error = RuntimeError(f"LoadNvEncApi : m_nvenc.nvEncOpenEncodeSessionEx(&p, &h) returned error {status} at x.cpp:1")
+    assert said in capability.encoder_reason(error)
