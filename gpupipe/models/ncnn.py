@@ -12,11 +12,14 @@ from torch.nn import functional
 from gpupipe.errors import MediaError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _MAGIC = "7767517"
 _HALF = 0x01306B47
+_OPERATIONS: dict[int, Callable[..., torch.Tensor]] = {0: torch.add, 1: torch.sub, 2: torch.mul}
 _RESAMPLING = {1: "nearest", 2: "bilinear", 3: "bicubic"}
+_FUNCTIONS: dict[str, Callable[[], nn.Module]] = {"Sigmoid": nn.Sigmoid, "Swish": nn.SiLU}
 
 
 class _Upscale(nn.Module):
@@ -29,9 +32,35 @@ class _Upscale(nn.Module):
         return functional.interpolate(x, scale_factor=self.scale, mode=self.mode, align_corners=corners)
 
 
-class _Add(nn.Module):
-    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return a + b
+class _Binary(nn.Module):
+    """Two inputs, or one and a number."""
+
+    def __init__(self, operation: int, number: float | None) -> None:
+        super().__init__()
+        self.function, self.number = _OPERATIONS[operation], number
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
+        other = self.number if b is None else b
+        if other is None:
+            raise ValueError("an operation of two inputs got one")
+        return self.function(a, other)
+
+
+class _Constant(nn.Module):
+    value: torch.Tensor
+
+    def __init__(self, value: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("value", value)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        del x
+        return self.value
+
+
+class _Concat(nn.Module):
+    def forward(self, *parts: torch.Tensor) -> torch.Tensor:
+        return torch.cat(parts, 1)
 
 
 class _Weights:
@@ -92,7 +121,7 @@ def _convolution(p: dict[int, float], weights: _Weights) -> nn.Module:
     return layer
 
 
-def _layer(kind: str, p: dict[int, float], weights: _Weights) -> nn.Module:
+def _layer(kind: str, p: dict[int, float], weights: _Weights) -> nn.Module:  # noqa: PLR0911  (a table of layers)
     if kind in {"Input", "Split"}:
         return nn.Identity()
     if kind == "Convolution":
@@ -105,8 +134,15 @@ def _layer(kind: str, p: dict[int, float], weights: _Weights) -> nn.Module:
         return nn.PixelShuffle(int(p[0]))
     if kind == "Interp" and set(p) <= {0, 1, 2} and p[1] == p[2]:
         return _Upscale(int(p[0]), p[1])
-    if kind == "BinaryOp" and not any(p.values()):
-        return _Add()
+    if kind == "BinaryOp" and set(p) <= {0, 1, 2}:
+        return _Binary(int(p.get(0, 0)), p.get(2, 0.0) if p.get(1) else None)
+    if kind == "MemoryData" and set(p) == {0, 1, 2}:
+        width, height, channels = (int(p[k]) for k in range(3))
+        return _Constant(weights.raw(width * height * channels).view(1, channels, height, width))
+    if kind == "Concat" and not p.get(0):
+        return _Concat()
+    if kind in _FUNCTIONS:
+        return _FUNCTIONS[kind]()
     raise ValueError(f"a layer {kind} with {p}")
 
 

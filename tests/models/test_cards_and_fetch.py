@@ -18,6 +18,8 @@ from gpupipe.models.fetch import fetch, place, unpack, verify
 from gpupipe.models.load import load
 from gpupipe.models.tile import tiled
 
+SUPER_RESOLUTION = [card.name for card in catalogue() if card.task == "super-resolution"]
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
@@ -49,7 +51,7 @@ def test_every_card_is_named_as_its_file():
     assert [card.name for card in catalogue()] == sorted(path.stem for path in _CARDS.glob("*.yaml"))
 
 
-@pytest.mark.parametrize("name", ["realesr-animevideov3-x2", "realesr-animevideov3-x3", "realesr-animevideov3-x4"])
+@pytest.mark.parametrize("name", SUPER_RESOLUTION)
 def test_super_resolution_gives_what_ncnn_gives(name, cache, picture):
     import ncnn  # noqa: PLC0415  (the reference, only here)
 
@@ -166,7 +168,7 @@ def _network(card, cache):
     return model
 
 
-@pytest.mark.parametrize("name", ["realesr-animevideov3-x2", "realesr-animevideov3-x3", "ffdnet-color"])
+@pytest.mark.parametrize("name", ["realesr-animevideov3-x2", "realesr-animevideov3-x3", "span-ch48-x2", "ffdnet-color"])
 @pytest.mark.parametrize("tile", [24, 37, 64])
 def test_tiles_leave_no_seam(name, tile, cache, picture):
     card, x = find(name), _tensor(picture)
