@@ -24,7 +24,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/codecs/prores")]
-from prores_pictures import Planes, coded_by_ks, decoded, picture, planes_of, psnr, settings  # noqa: E402  # type: ignore[import-not-found]
+from prores_pictures import Planes, coded_by_ks, decoded, picture, planes_of, psnr, settings  # type: ignore[import-not-found]  # noqa: E402
 
 from gpupipe.codecs.prores.coder import Coder  # noqa: E402
 from gpupipe.codecs.prores.profile import PROFILES, Profile  # noqa: E402
