@@ -147,7 +147,7 @@ class Coder:
         else:
             plain = cost(rates.fixed(-self._profile.finest, layout, coefficients))
             may_take = rates.allowance(plain, layout, self._limits)
-            quantisers, bits = rates.choose(cost, layout, self._limits, may_take, coefficients)
+            quantisers, bits = rates.choose(cost, layout, self._limits, may_take, rates.quiet(plain, self._limits))
         sizes = (bits + 7) // 8
         if symbols is not None:
             more = entropy.plane_bits(symbols, quantisers.numel()).view(*quantisers.shape, 1)

@@ -18,9 +18,10 @@ from gpupipe.codecs.prores import tables
 if TYPE_CHECKING:
     from gpupipe.codecs.prores.layout import Layout
 
-INDICES = (*range(1, 13), 14, 16, 18, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224)
+INDICES = (*range(1, 7), *range(8, 17), 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224)
 """What bisection looks at: 30 of the 224, so that with -1 behind 1 five looks find the frame's. An index below 0 is
-plain quantising, see `entropy.PLAIN_ROUNDING`: cheaper than our own at the same index, and dearer than at the next."""
+plain quantising, see `entropy.PLAIN_ROUNDING`: cheaper than our own at the same index, and dearer than at the next. On
+its way to the finest it looks at 16 and 8, which flat slices can be coded with as well as with 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,10 @@ class Limits:
     """(slices a row,) int64: of these, what belongs to the slices of a row up to each one."""
     indices: torch.Tensor
     """int64, from the finest to the coarsest."""
+    widths: torch.Tensor
+    """(slices a frame,) int64: macroblocks of each slice."""
+    finest: int
+    """What no slice's index falls below for being quiet; where 1 is allowed, 2: the rest is a matter of error saved."""
 
 
 def limits_of(layout: Layout, finest: int, budget: int, device: str | torch.device) -> Limits:
@@ -67,7 +72,13 @@ def limits_of(layout: Layout, finest: int, budget: int, device: str | torch.devi
     if finest == 1:
         found.insert(1, -1)
     widths = torch.from_numpy(layout.slice_widths()).cumsum(0)
-    return Limits(budget, (budget * widths // layout.macroblocks).to(device), torch.tensor(found, device=device))
+    return Limits(
+        budget,
+        (budget * widths // layout.macroblocks).to(device),
+        torch.tensor(found, device=device),
+        torch.from_numpy(layout.slice_widths()).repeat(layout.rows * layout.pictures).to(device),
+        max(finest, 2),
+    )
 
 
 def allowance(plain: Cost, layout: Layout, limits: Limits) -> torch.Tensor:
@@ -83,8 +94,21 @@ def allowance(plain: Cost, layout: Layout, limits: Limits) -> torch.Tensor:
     return rows.view(-1, layout.rows * layout.pictures).sum(dim=1).clamp(max=limits.budget)
 
 
+def quiet(plain: Cost, limits: Limits) -> torch.Tensor:
+    """(frames, slices) int64: by how many halvings a slice's index lies below the frame's.
+
+    A step that grass hides shows as blocks and bands in the sky above it, and there a finer one costs little: one below
+    half of the frame's mean bytes a macroblock, two below a quarter, and so on up to four.
+    """
+    mine = plain.bytes.view(-1, len(limits.widths))
+    mean = mine.sum(dim=1, keepdim=True) * limits.widths
+    parts = mine * limits.widths.sum()
+    below = torch.stack([part * parts < mean for part in (2, 4, 8, 16)])
+    return below.sum(dim=0)
+
+
 def choose(
-    cost_of: CostOf, layout: Layout, limits: Limits, allowed: torch.Tensor, like: torch.Tensor
+    cost_of: CostOf, layout: Layout, limits: Limits, allowed: torch.Tensor, halvings: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantiser indices that keep each frame within its bytes where any do, the coarsest where none does.
 
@@ -93,20 +117,21 @@ def choose(
         layout: of its pictures.
         limits: of `limits_of`.
         allowed: (frames,) bytes that the planes of all slices of each frame may take, of `allowance`.
-        like: tensor of P rows on the device.
+        halvings: (frames, slices) of `quiet`.
 
     Returns:
         (P, slices) int64 indices, and the (P, slices, 3) int64 bits that they cost.
     """
     indices, looks, seen = limits.indices, [], []
-    low = torch.zeros(like.shape[0] // layout.pictures, dtype=torch.int64, device=like.device)
+    low = torch.zeros_like(allowed)
     high = torch.full_like(low, len(indices))  # as long as none is known to fit
     fine = coarse = None
     for _ in range(len(indices).bit_length()):
         middle = ((low + high) // 2).clamp(max=len(indices) - 1)
-        found = _looked(cost_of, indices[middle], layout)
+        asked = _spread(indices[middle], halvings, limits)
+        found = _looked(cost_of, asked, layout)
         looks.append(found)
-        seen.append(indices[middle])
+        seen.append(asked)
         fits = found.bytes.sum(dim=1) <= allowed
         fine, coarse = _keep(fine, found, ~fits & (low < high)), _keep(coarse, found, fits & (low < high))
         low, high = torch.where(fits, low, torch.minimum(middle + 1, high)), torch.where(fits, middle, high)
@@ -115,12 +140,14 @@ def choose(
     # After it, `coarse` is what fits and `fine` its neighbour; with high = 0 there is no finer one.
     finer = _finer(fine, coarse, allowed) & (high > 0)[:, None] | (high == len(indices))[:, None]
     chosen = torch.where(
-        finer, indices[(high - 1).clamp(min=0)][:, None], indices[high.clamp(max=len(indices) - 1)][:, None]
+        finer,
+        _spread(indices[(high - 1).clamp(min=0)], halvings, limits),
+        _spread(indices[high.clamp(max=len(indices) - 1)], halvings, limits),
     )
     cost = Cost(torch.where(finer[..., None], fine.bits, coarse.bits), torch.where(finer, fine.error, coarse.error))
     for index, look in zip(seen, looks, strict=True):
         gains = (look.error <= cost.error) & (look.bytes < cost.bytes)
-        chosen = torch.where(gains, index[:, None], chosen)
+        chosen = torch.where(gains, index, chosen)
         cost = _keep(cost, look, gains)
     return chosen.view(-1, layout.slices), cost.bits.view(-1, layout.slices, 3)
 
@@ -131,11 +158,16 @@ def fixed(quantiser: int, layout: Layout, like: torch.Tensor) -> torch.Tensor:
     return torch.full((like.shape[0], layout.slices), quantiser, device=like.device)
 
 
-def _looked(cost_of: CostOf, index: torch.Tensor, layout: Layout) -> Cost:
-    """The cost of one index a frame, with all slices of a frame in one row."""
-    quantisers = index.repeat_interleave(layout.pictures)[:, None].expand(-1, layout.slices)
-    cost = cost_of(quantisers.contiguous())
-    return Cost(cost.bits.view(len(index), -1, 3), cost.error.view(len(index), -1))
+def _spread(index: torch.Tensor, halvings: torch.Tensor, limits: Limits) -> torch.Tensor:
+    """(frames,) indices to those of (frames, slices)."""
+    index = index[:, None]
+    return torch.where(index < limits.finest, index, (index >> halvings).clamp(min=limits.finest))
+
+
+def _looked(cost_of: CostOf, quantisers: torch.Tensor, layout: Layout) -> Cost:
+    """The cost of (frames, slices) indices, with all slices of a frame in one row."""
+    cost = cost_of(quantisers.view(-1, layout.slices))
+    return Cost(cost.bits.view(*quantisers.shape, 3), cost.error.view(quantisers.shape))
 
 
 def _keep(old: Cost | None, new: Cost, where: torch.Tensor) -> Cost:
