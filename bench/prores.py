@@ -1,10 +1,12 @@
-"""ProRes encode alone, frames made and kept on the device; prores_ks on all cores in the same run.
+"""ProRes on a GPU: encode alone beside prores_ks on all cores in the same run, kernel by kernel, and in the pipeline.
 
-    python bench/prores.py [--json FILE] [--seconds 6] [--rows NAME ...]
+    python bench/prores.py [--json FILE] [--seconds 1.2] [--rows NAME ...] [--pipeline RECIPE ...]
 
 Each row: frames a second of `ProresEncoder.encode` (device planes in, packets on the host out) on one lane and on
-several, and of its parts alone; kernel times by torch.profiler, with the bytes that a kernel must move as a share of
-the memory's bandwidth. Runs in about a minute; needs a GPU (and says so).
+several, and of its parts alone; kernel times by torch.profiler, beside what the memory's bandwidth alone would need for
+the bytes that a kernel must move. The pipeline is `gpupipe bench --encode prores`: NVDEC, warp, overlay, 422 HQ to
+memory (`encode`) and to a file in memory (`whole`). Last it says which of the lines in LINES hold. Needs a GPU (and
+says so); about two minutes, half of it the pipeline (`--pipeline` without a name leaves it out).
 """
 
 from __future__ import annotations
@@ -47,6 +49,17 @@ ROWS = {
     "2160p hq": (3840, 2160, 3, 8),
 }
 LANES = (1, 2, 4)
+LOOKS = 6
+"""Times that rate control runs the cost kernel over a frame."""
+PIPELINE_FRAMES = 3000
+LINES = {
+    "422 HQ 1080p, encode alone, frames a second": 1500,
+    "times prores_ks on all cores": 30,
+    "422 HQ 2160p, encode alone, frames a second": 350,
+    "NVDEC, warp, overlay, 422 HQ 1080p to memory, frames a second": 1200,
+    "bitstream over device-to-host bytes": 1 / 1.02,
+}
+"""What each must reach at least."""
 
 
 def picture(width: int, height: int, profile: int, frames: int) -> tuple[torch.Tensor, ...]:
@@ -195,7 +208,7 @@ def measure(row: str, seconds: float) -> dict[str, Any]:
         "encoder_frames_per_second": rates,
         "parts_frames_per_second": alone,
         "kernel_us_per_frame": kernels(coder, planes),
-        "memory_alone_us_per_frame": bandwidth(planes, sum(coded.sizes), looks=5),
+        "memory_alone_us_per_frame": bandwidth(planes, sum(coded.sizes), looks=LOOKS),
         "peak_MiB": torch.cuda.max_memory_allocated() >> 20,
         "prores_ks_all_cores": rival,
         "times_prores_ks": round(max(rates.values()) / rival, 1),
@@ -206,24 +219,63 @@ def measure(row: str, seconds: float) -> dict[str, Any]:
     return figures
 
 
+def pipeline(recipe: str) -> dict[str, Any]:
+    """The report of `gpupipe bench --encode prores` on a generated clip, cut down to what reaches memory or a file."""
+    from gpupipe.bench import Request, bench  # noqa: PLC0415  needs PyNvVideoCodec
+
+    rows = ("decode", "encode", "whole", "encoder-alone")
+    command = f"gpupipe bench --encode prores --codec {recipe} --frames {PIPELINE_FRAMES}"
+    request = Request(command, encode="prores", recipe=recipe, frames=PIPELINE_FRAMES, only=rows)
+    report = bench(request, say=lambda line: print(f"{recipe}: {line}", flush=True), stop=threading.Event())
+    found: dict[str, Any] = json.loads(report.to_json())
+    return found
+
+
+def lines(rows: dict[str, Any], pipelines: dict[str, Any]) -> dict[str, dict[str, float | bool]]:
+    """Each of LINES that was measured: what it came to, what it must reach, and whether it does."""
+    alone, times, large, chain, bytes_ = LINES
+    found: dict[str, float] = {}
+    if hq := rows.get("1080p hq"):
+        found[alone] = max(hq["encoder_frames_per_second"].values())
+        found[times] = hq["times_prores_ks"]
+        found[bytes_] = round(1 / hq["device_to_host_over_bitstream"], 4)
+    if uhd := rows.get("2160p hq"):
+        found[large] = max(uhd["encoder_frames_per_second"].values())
+    rates = [row["rate"]["median"] for p in pipelines.values() for row in p["rows"] if row["name"] == "encode"]
+    if rates:
+        found[chain] = min(rates)
+    return {
+        name: {"reached": value, "at_least": round(LINES[name], 4), "holds": value >= LINES[name]}
+        for name, value in found.items()
+    }
+
+
 def main() -> None:
     """Row by row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=1.2, help="for each figure")
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--pipeline", nargs="*", default=["h264"], help="recipes of `gpupipe bench --codec`")
     args = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("bench/prores.py measures a GPU, and torch sees none here")
     import triton  # noqa: PLC0415  what took part
 
+    rows = {row: measure(row, args.seconds) for row in args.rows}
+    pipelines = {recipe: pipeline(recipe) for recipe in args.pipeline}
+    held = lines(rows, pipelines)
+    for name, line in held.items():
+        print(f"{'holds' if line['holds'] else 'FAILS'}  {name}: {line['reached']}, at least {line['at_least']}")
     facts = {
         "command": "python bench/prores.py",
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "versions": {"torch": torch.__version__, "triton": triton.__version__, "av": av.__version__},
         "gpu": torch.cuda.get_device_name(0),
         "cores": os.cpu_count(),
-        "rows": {row: measure(row, args.seconds) for row in args.rows},
+        "lines": held,
+        "rows": rows,
+        "pipeline": pipelines,
     }
     if args.json:
         args.json.write_text(json.dumps(facts, indent=1) + "\n")
