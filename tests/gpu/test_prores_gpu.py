@@ -64,7 +64,8 @@ def test_kernels_are_the_torch_path(size, profile, order) -> None:
     assert torch.equal(kernels.coefficients(planes), coefficients)
     generator = torch.Generator("cpu").manual_seed(profile)
     for most in (4, 225):
-        quantisers = torch.randint(1, most, (len(coefficients), layout.slices), generator=generator).cuda()
+        signs = torch.randint(0, 2, (len(coefficients), layout.slices), generator=generator) * 2 - 1
+        quantisers = (signs * torch.randint(1, most, signs.shape, generator=generator)).cuda()  # below 0: plain
         cost, same = plain.cost(coefficients, quantisers), kernels.cost(coefficients, quantisers)
         assert torch.equal(same.bits, cost.bits)
         assert torch.equal(same.error, cost.error)
