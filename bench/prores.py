@@ -4,7 +4,7 @@
 
 Each row: frames a second of `ProresEncoder.encode` (device planes in, packets on the host out) on one lane and on
 several, and of its parts alone; kernel times by torch.profiler, beside what the memory's bandwidth alone would need for
-the bytes that a kernel must move. The pipeline is `gpupipe bench --encode prores`: NVDEC, warp, overlay, 422 HQ to
+the bytes that a kernel must move. The pipeline is `gpupipe bench --encode prores_torch`: NVDEC, warp, overlay, HQ to
 memory (`encode`) and to a file in memory (`whole`). Last it says which of the lines in LINES hold. Needs a GPU (and
 says so); about two minutes, half of it the pipeline (`--pipeline` without a name leaves it out).
 """
@@ -220,12 +220,12 @@ def measure(row: str, seconds: float) -> dict[str, Any]:
 
 
 def pipeline(recipe: str) -> dict[str, Any]:
-    """The report of `gpupipe bench --encode prores` on a generated clip, cut down to what reaches memory or a file."""
+    """What `gpupipe bench --encode prores_torch` reports of a generated clip, of rows that reach memory or a file."""
     from gpupipe.bench import Request, bench  # noqa: PLC0415  needs PyNvVideoCodec
 
     rows = ("decode", "encode", "whole", "encoder-alone")
-    command = f"gpupipe bench --encode prores --codec {recipe} --frames {PIPELINE_FRAMES}"
-    request = Request(command, encode="prores", recipe=recipe, frames=PIPELINE_FRAMES, only=rows)
+    command = f"gpupipe bench --encode prores_torch --codec {recipe} --frames {PIPELINE_FRAMES}"
+    request = Request(command, encode="prores_torch", recipe=recipe, frames=PIPELINE_FRAMES, only=rows)
     report = bench(request, say=lambda line: print(f"{recipe}: {line}", flush=True), stop=threading.Event())
     found: dict[str, Any] = json.loads(report.to_json())
     return found

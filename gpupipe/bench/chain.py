@@ -18,6 +18,7 @@ ENCODES = {
     "x265": VideoOutput(codec="hevc", encoder="libx265", quality=26, preset="ultrafast"),
     "nvenc": VideoOutput(codec="h264", encoder="nvenc"),
     "prores": VideoOutput(codec="prores"),
+    "prores_torch": VideoOutput(codec="prores", encoder="prores_torch"),
     "ffv1": VideoOutput(codec="ffv1"),
 }
 SIDE = 256

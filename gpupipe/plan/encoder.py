@@ -21,6 +21,8 @@ DEFAULT_ENCODERS = {
 }  # fmt: skip
 ALIASES = {"h265": "hevc", "x264": "h264", "x265": "hevc", "avc": "h264"}
 DEVICE_ENCODERS = {"nvenc": ("h264", "hevc", "av1"), "nvjpeg": ("mjpeg",), "prores_torch": ("prores",)}
+BY_NAME_ONLY = {"prores_torch"}
+"""Encoders that `auto` does not take: the GPU's ProRes as it now is has not run on hardware."""
 ANY_SIZE = {
     "ffv1", "prores_torch", "prores_ks", "mjpeg", "nvjpeg", "libvpx", "libvpx-vp9", "libsvtav1", "jpeg2000", "png",
     "tiff", "rawvideo", "magicyuv", "mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "flv", "dnxhd", "snow", "asv1",
@@ -69,6 +71,8 @@ def choose_encoder(video: VideoOutput, picture: FrameFormat, device: str) -> Cho
     for name, codecs in DEVICE_ENCODERS.items():
         if codec in codecs and device != "cpu":
             why_not = _device_refusal(name, codec, picture, device, video)
+            if name in BY_NAME_ONLY:
+                why_not = why_not or "it is taken only by name until it is verified on hardware"
             if why_not is None:
                 return Choice(codec, name, f"the GPU has it for {codec}", on_device=True)
             reasons.append(f"not {name}: {why_not}")

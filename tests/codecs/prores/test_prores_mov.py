@@ -125,14 +125,14 @@ def test_pixel_formats(options, source, pixels) -> None:
     assert rival.replace("12", "10") == pixels.replace("12", "10")  # the same profile of the same config, in 10 bit
 
 
-def test_auto_takes_it_on_a_gpu_and_prores_ks_elsewhere() -> None:
-    """From one config; what only prores_ks knows leaves it to that one, with the reason."""
+def test_auto_leaves_it_to_those_who_name_it() -> None:
     video = VideoOutput(codec="prores", options={"profile": "hq"})
-    on_cpu, on_gpu = (choose_encoder(video, picture("yuv420p", d), d) for d in ("cpu", "cuda:0"))
-    assert (on_cpu.encoder, on_cpu.on_device) == ("prores_ks", False)
-    assert (on_gpu.encoder, on_gpu.on_device) == ("prores_torch", True)
-    formats = {encoder_pixels(choice, video, picture("yuv420p")).name for choice in (on_cpu, on_gpu)}
-    assert formats == {"yuv422p10le"}
+    assert choose_encoder(video, picture("yuv420p"), "cpu").encoder == "prores_ks"
+    on_gpu = choose_encoder(video, picture("yuv420p", "cuda:0"), "cuda:0")
+    assert (on_gpu.encoder, on_gpu.on_device) == ("prores_ks", False)
+    assert "by name until it is verified" in on_gpu.reason
+    named = choose_encoder(VideoOutput(encoder="prores_torch"), picture("yuv420p", "cuda:0"), "cuda:0")
+    assert (named.encoder, named.on_device) == ("prores_torch", True)
     other = choose_encoder(VideoOutput(codec="prores", options={"vendor": "apl0"}), picture("yuv420p"), "cuda:0")
     assert other.encoder == "prores_ks"
     assert "vendor" in other.reason
