@@ -17,6 +17,7 @@ from gpupipe.cli import cli
 from gpupipe.cli.console import Console
 from gpupipe.errors import GpupipeError
 from gpupipe.render.watch import WAIT, LaneReading, Reading
+from gpupipe.report import recorder
 from gpupipe.report.charts import bottleneck, charts
 from gpupipe.report.recorder import Sample
 from gpupipe.sample import make_sample
@@ -39,7 +40,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "c.yaml").write_text(CONFIG)
     words = ["run", folder / "c.yaml", folder / "clip.mov", folder / "<b>out&'.mp4", "--device", "cpu", "--quiet"]
     reports = ["--report", folder / "r.html", "--report", folder / "r.json"]
-    done = CliRunner().invoke(cli, [str(word) for word in (*words, *reports)], obj=Console(), catch_exceptions=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorder, "INTERVAL", 0.05)  # the run lasts about a second, on a fast machine less
+        done = CliRunner().invoke(
+            cli, [str(word) for word in (*words, *reports)], obj=Console(), catch_exceptions=False
+        )
     assert done.exit_code == 0
     return folder
 
