@@ -6,12 +6,15 @@ a lane in the middle of a switch, which is off by one switch's time.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from gpupipe.events import Kind, listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sized
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+MOST_EVENTS = 200
+"""Of which the words are kept; all are counted."""
 WAIT = "wait for "
 """How the states begin in which a lane does nothing but wait for another."""
 
@@ -86,6 +91,16 @@ class SegmentReading:
 
 
 @dataclass(frozen=True, slots=True)
+class Happening:
+    """See `gpupipe.events`."""
+
+    elapsed: float
+    """Seconds since the run's start."""
+    kind: Kind
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """A run at one moment."""
 
@@ -108,7 +123,7 @@ class Reading:
     queues: dict[str, int]
     """Items that wait in each queue between lanes."""
     counts: dict[str, int]
-    """Events of a kind, such as `memory-backoff`."""
+    """Events of a kind, see `gpupipe.events`."""
 
 
 _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -151,6 +166,8 @@ class Watch:
     media: float = 0.0
     written: int = 0
     counts: Counter[str] = field(default_factory=Counter)
+    happenings: list[Happening] = field(default_factory=list)
+    """What was counted there, in words."""
     _began: float = field(default_factory=time.perf_counter)
     _ended: float | None = None
     _lanes: list[LaneClock] = field(default_factory=list)
@@ -159,6 +176,7 @@ class Watch:
     _finished: int = 0
     _computed: int = 0
     _queues: list[tuple[str, Sized]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def lane(self, name: str, state: str) -> LaneClock:
         """A clock for this thread, which belongs to the run from now on."""
@@ -166,6 +184,7 @@ class Watch:
         self._lanes.append(clock)
         _WATCH.set(self)
         _CLOCK.set(clock)
+        listen(self.happened)
         return clock
 
     def leave(self) -> None:
@@ -173,6 +192,14 @@ class Watch:
         enter("done")
         _CLOCK.set(None)
         _WATCH.set(None)
+        listen(None)
+
+    def happened(self, kind: Kind, detail: str) -> None:
+        """Counts an event; any thread may tell."""
+        with self._lock:
+            self.counts[kind] += 1
+            if len(self.happenings) < MOST_EVENTS:
+                self.happenings.append(Happening(time.perf_counter() - self._began, kind, detail))
 
     def queue(self, name: str, items: Sized) -> None:
         """A queue between lanes."""

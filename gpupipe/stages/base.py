@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
@@ -20,6 +21,20 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """A network that a stage runs, for the report of a run."""
+
+    name: str
+    licence: str
+    """SPDX, or in words."""
+    source: str
+    """Where its weights come from."""
+    sha256: str
+    engine: str
+    """How it runs: `eager`, `inductor`, `tensorrt` ..., with its precision."""
 
 
 class Stage(Protocol):
@@ -50,6 +65,17 @@ class Stage(Protocol):
     def notes(self, source: FrameFormat) -> tuple[str, ...]:
         """What the plan should say about this stage on this source (rounding, siting)."""
         del source
+        return ()
+
+    def smaller(self) -> BaseModel | None:
+        """Settings of its own kind that give the same pictures in less memory, such as smaller tiles; None where there are none.
+
+        Asked before the run where memory is short, and again in it; each call may answer with one more step.
+        """
+        return None
+
+    def models(self) -> tuple[ModelUse, ...]:
+        """The networks that it runs, for the report."""
         return ()
 
     def prepare(self, source: FrameFormat) -> None:

@@ -11,6 +11,7 @@ import av
 import pytest
 
 from gpupipe.config import parse_config
+from gpupipe.events import happened
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
@@ -100,3 +101,16 @@ def test_unwatched_costs_nothing():
 
     assert clocked("stages", call) is call
     assert enter("decode") == ""
+
+
+def test_events_are_counted_where_they_happen_and_nowhere_else():
+    watch, other = Watch(), Watch()
+    watch.lane("writer", "open")
+    with Crew() as crew:
+        crew.start("runner-0", lambda: happened("engine-build", "span x2 in 3 s"))
+    happened("retry", "segment 3")
+    watch.leave()
+    happened("retry", "nobody listens")
+    assert watch.read().counts == {"engine-build": 1, "retry": 1}
+    assert [h.detail for h in watch.happenings] == ["span x2 in 3 s", "segment 3"]
+    assert other.read().counts == {}
