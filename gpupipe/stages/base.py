@@ -68,9 +68,9 @@ class Stage(Protocol):
         return ()
 
     def smaller(self) -> BaseModel | None:
-        """Settings of its own kind that give the same pictures in less memory, such as smaller tiles; None where there are none.
+        """Settings of its own that give the same pictures in less memory; None where there are none.
 
-        Asked before the run where memory is short, and again in it; each call may answer with one more step.
+        Such as smaller tiles. Asked before the run where memory is short, and in it; each answer is one more step.
         """
         return None
 
