@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import av
 
+from gpupipe.codecs import x264_cpu
 from gpupipe.errors import PlanError
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def jpeg_scale(quality: float) -> float:
 
 
 def _library_parameters(settings: EncoderSettings) -> tuple[str, str]:
-    """The encoder library's own parameter string for HDR10 metadata; empty where it has none."""
+    """The encoder library's own parameter string, for HDR10 metadata above all; empty where there is nothing to say."""
     display, light = settings.mastering_display, settings.content_light
     parts: list[str] = []
     if settings.encoder == "libx265":
@@ -144,7 +145,8 @@ def _library_parameters(settings: EncoderSettings) -> tuple[str, str]:
         parts += [f"master-display={display}"] if display else []
         parts += [f"max-cll={light[0]},{light[1]}"] if light else []
         return "x265-params", ":".join(parts)
-    if settings.encoder == "libx264":
+    if settings.encoder in ("libx264", "libx264rgb"):
+        parts += [own] if (own := x264_cpu.asm(settings.input_format.width)) else []
         parts += [f"mastering-display={display}"] if display else []
         parts += [f"cll={light[0]},{light[1]}"] if light else []
         return "x264-params", ":".join(parts)
