@@ -1,0 +1,1 @@
+"""Faces as tensors: found, followed, aligned, changed and blended back. All is pure, on any device."""

@@ -1,0 +1,84 @@
+"""From five points to a similarity transform, and from transforms to the crops of all faces in one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from gpupipe.faces.sampling import sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SMALLEST = 1e-6
+"""Square pixels that the points must spread over; less is no face, and its transform is the identity."""
+
+
+def similarity(points: Tensor, target: Tensor) -> Tensor:
+    """The turn, scale and shift that takes `points` to `target` with the least sum of squares.
+
+    Umeyama (1991), IEEE PAMI 13(4), equations 34 to 42, in the plane and without mirroring: there the singular values
+    have a closed form. With points as complex numbers about their means, z and w, the factor is
+    sum(conj(z) w) / sum(|z|^2).
+
+    Args:
+        points: (..., 5, 2).
+        target: (5, 2), or of the same shape.
+
+    Returns:
+        (..., 2, 3) float64: (x, y, 1) of the picture to (x, y) of the crop.
+    """
+    source, wanted = points.to(torch.float64), target.to(torch.float64)
+    mean, goal = source.mean(-2, keepdim=True), wanted.mean(-2, keepdim=True)
+    z, w = source - mean, wanted - goal
+    spread = z.square().sum((-1, -2))
+    a = (z * w).sum((-1, -2))
+    b = (z[..., 0] * w[..., 1] - z[..., 1] * w[..., 0]).sum(-1)
+    flat = spread < _SMALLEST
+    spread = spread.clamp(min=_SMALLEST)
+    a, b = torch.where(flat, 1.0, a / spread), torch.where(flat, 0.0, b / spread)
+    turn = torch.stack((a, -b, b, a), -1).reshape(*a.shape, 2, 2)
+    shift = goal - mean @ turn.mT
+    return torch.cat((turn, shift.mT.expand(*turn.shape[:-1], 1)), -1)
+
+
+def inverse(matrix: Tensor) -> Tensor:
+    """The way back: (..., 2, 3) float64, of a similarity."""
+    a, b = matrix[..., 0, 0], matrix[..., 1, 0]
+    square = (a * a + b * b).clamp(min=1e-12)
+    turn = torch.stack((a, b, -b, a), -1).reshape(*a.shape, 2, 2) / square[..., None, None]
+    return torch.cat((turn, -(turn @ matrix[..., 2:])), -1)
+
+
+def scale(matrix: Tensor) -> Tensor:
+    """(...): pixels of the crop for each pixel of the picture."""
+    return torch.hypot(matrix[..., 0, 0], matrix[..., 1, 0])
+
+
+def apply(matrix: Tensor, points: Tensor) -> Tensor:
+    """Points (..., P, 2) through (..., 2, 3); float64."""
+    return points.to(torch.float64) @ matrix[..., :2].mT + matrix[..., 2].unsqueeze(-2)
+
+
+def pixels(size: int, device: torch.device) -> Tensor:
+    """(size, size, 2) float64: x and y of every pixel of a crop."""
+    line = torch.arange(size, dtype=torch.float64, device=device)
+    return torch.stack(torch.meshgrid(line, line, indexing="xy"), -1)
+
+
+def crops(rgb_nchw: Tensor, picture: Tensor, matrix: Tensor, size: int) -> Tensor:
+    """The faces, upright and in place; the frames themselves are not resampled.
+
+    Args:
+        rgb_nchw: (N, 3, H, W) floats.
+        picture: (F,) int64, the picture of each face.
+        matrix: (F, 2, 3) float64, picture to crop.
+        size: pixels of a side.
+
+    Returns:
+        (F, 3, size, size) float32; see `sampling.sample`.
+    """
+    back = inverse(matrix)
+    places = apply(back, pixels(size, rgb_nchw.device).view(1, -1, 2))
+    return sample(rgb_nchw, picture, places.view(-1, size, size, 2), scale(back))

@@ -1,0 +1,75 @@
+"""Where a face is laid over the picture, as a function of the place in its crop: exact at any resolution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Shape = Literal["ellipse", "hull", "box"]
+SHAPES: tuple[Shape, ...] = get_args(Shape)
+
+_AXES = (0.86, 0.98)
+"""Half axes of the ellipse, where the crop's are 1: a face is taller than it is wide."""
+
+
+def cover(shape: Shape, unit: Tensor, points: Tensor, feather: float) -> Tensor:
+    """How much of the face is seen: 1 inside, 0 from the shape's edge on, smooth between.
+
+    The ramp is Hermite's 3t^2 - 2t^3, so that neither of its ends shows as a line. All shapes end inside the crop.
+
+    Args:
+        shape: an ellipse, the hull of the face's points with chin and forehead, or the whole crop.
+        unit: (F, h, w, 2) places, -1..1 across the crop.
+        points: (F, 5, 2), the face's points in the same measure; the hull is made of them.
+        feather: width of the ramp inside the edge, as a part of half the crop; 0 is a hard edge.
+
+    Returns:
+        (F, h, w) float32.
+    """
+    edge = 1 - unit.abs().amax(-1)
+    if shape == "ellipse":
+        axes = unit.new_tensor(_AXES)
+        inside = (1 - torch.linalg.vector_norm(unit / axes, dim=-1)) * min(_AXES)
+    elif shape == "hull":
+        inside = _inside(_outline(points), unit)
+    else:
+        inside = edge
+    t = (torch.minimum(inside, edge) / max(feather, 1e-6)).clamp(0, 1).to(torch.float32)
+    return t * t * (3 - 2 * t)
+
+
+def _outline(points: Tensor) -> Tensor:
+    """(F, 10, 2): a convex outline, clockwise as seen, of a face of which five points are known.
+
+    Chin, jaw, cheeks and forehead are put where they lie on average (Farkas, Anthropometry of the Head and Face:
+    eyes to mouth is about as far as mouth to the chin's edge and half more; a face is about 2.2 eye distances wide).
+    """
+    left, right, _, mouth_left, mouth_right = points.unbind(-2)
+    eyes, mouth = (left + right) / 2, (mouth_left + mouth_right) / 2
+    across, down = (right - left) / 2, mouth - eyes
+    places = (
+        (-0.9, -0.95), (0.9, -0.95), (1.75, -0.45), (2.0, 0.1), (1.85, 0.8),
+        (1.0, 1.65), (0.0, 1.9), (-1.0, 1.65), (-1.85, 0.8), (-2.0, 0.1), (-1.75, -0.45),
+    )  # fmt: skip
+    return torch.stack([eyes + x * across + y * down for x, y in places], -2)
+
+
+def _inside(outline: Tensor, unit: Tensor) -> Tensor:
+    """(F, h, w): distance to the nearest edge of a convex outline, negative outside."""
+    start, end = outline, outline.roll(-1, -2)
+    along = end - start
+    normal = torch.stack((-along[..., 1], along[..., 0]), -1)
+    normal = normal / torch.linalg.vector_norm(normal, dim=-1, keepdim=True).clamp(min=1e-9)
+    offset = (normal * start).sum(-1)
+    flat = unit.flatten(1, 2) @ normal.mT.to(unit.dtype) - offset[:, None].to(unit.dtype)
+    nearest: Tensor = flat.amin(-1)
+    return nearest.view(unit.shape[:3])
+
+
+def unit_of(xy: Tensor, size: int) -> Tensor:
+    """Pixels of a crop as -1..1 from edge to edge."""
+    return (xy + 0.5) * (2 / size) - 1

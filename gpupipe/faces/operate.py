@@ -1,0 +1,43 @@
+"""What is done to crops to make a face unknown: blur, pixelate, fill."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def blur(faces: Tensor, radius: float) -> Tensor:
+    """Gaussian, beyond the edge the outermost pixels go on.
+
+    Args:
+        faces: (F, 3, S, S) float32.
+        radius: standard deviation as a part of the crop's side.
+    """
+    side = faces.shape[-1]
+    sigma = max(radius * side, 1e-3)
+    reach = min(int(3 * sigma) + 1, side)
+    at = torch.arange(-reach, reach + 1, dtype=torch.float64, device=faces.device)
+    kernel = torch.exp(-0.5 * (at / sigma).square())
+    kernel = (kernel / kernel.sum()).to(faces.dtype)
+    # A matrix with the edge's weight folded in: one product across and one down, whatever the radius.
+    rows = (torch.arange(side, device=faces.device)[:, None] + at.long()).clamp(0, side - 1)
+    matrix = faces.new_zeros(side, side).scatter_add_(1, rows, kernel.expand(side, -1))
+    return matrix @ faces @ matrix.mT
+
+
+def pixelate(faces: Tensor, blocks: int) -> Tensor:
+    """Means of `blocks` x `blocks` equal parts of the crop, each shown as one square."""
+    means = functional.adaptive_avg_pool2d(faces, blocks)
+    return functional.interpolate(means, size=faces.shape[-2:], mode="nearest-exact")
+
+
+def fill(faces: Tensor, color: tuple[float, float, float] | None) -> Tensor:
+    """One colour, R'G'B' 0..1, or the crop's own mean where none is given."""
+    if color is None:
+        return faces.mean((-1, -2), keepdim=True).expand_as(faces)
+    return faces.new_tensor(color).view(1, 3, 1, 1).expand_as(faces)
