@@ -16,7 +16,7 @@ COPY Makefile pyproject.toml README.md LICENSE ./
 COPY gpupipe ./gpupipe
 COPY configs ./configs
 ARG TORCH=torch==2.13.0
-RUN make install VENV=/opt/gpupipe/venv EDITABLE= EXTRAS=gpu TORCH="${TORCH}" \
+RUN make install VENV=/opt/gpupipe/venv EDITABLE= EXTRAS=gpu,metrics TORCH="${TORCH}" \
  && useradd --create-home --uid 10001 --user-group gpupipe
 
 # video: NVDEC and NVENC; compute: CUDA; utility: nvidia-smi and NVML, which `gpupipe doctor` reads.

@@ -1,5 +1,5 @@
 # make demo    installs into .venv, makes a clip, runs a real config on it with the best backend of this machine
-# make test    all checks, then all tests (needs ffmpeg and ffprobe as the independent oracle)
+# make test    all checks, then all tests (needs ffmpeg and ffprobe as the independent oracle, and prometheus)
 # make check   formatting, lint, types, layering, Dockerfile
 # make bench   measures this machine part by part, and the CPU path beside ffmpeg; writes to bench/results/
 # make corpus  runs the corpus checker over every real file
@@ -58,7 +58,7 @@ $(VENV)/.tools: $(VENV)/.package
 	$(PIP) install $(EDITABLE) ".[dev$(if $(EXTRAS),$(comma)$(EXTRAS))]"
 	@touch $@
 
-.PHONY: install ffmpeg sample demo test check bench corpus
+.PHONY: install ffmpeg prometheus sample demo test check bench corpus
 install: $(VENV)/.package
 
 # Only the tests need the ffmpeg programs; gpupipe itself carries FFmpeg's libraries in PyAV.
@@ -67,6 +67,13 @@ ffmpeg:
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ffmpeg >/dev/null; \
 	else echo 'make: ffmpeg and ffprobe are missing; install them (Debian: apt-get install ffmpeg)' >&2; exit 1; fi
+
+# Only one test needs it: the metrics are scraped by a real server and read by its promtool.
+prometheus:
+	@command -v prometheus >/dev/null && command -v promtool >/dev/null && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus >/dev/null; \
+	else echo 'make: prometheus and promtool are missing; install them (Debian: apt-get install prometheus)' >&2; exit 1; fi
 
 demo/sample.mov: gpupipe/sample.py | $(VENV)/.package
 	@mkdir -p demo
@@ -88,7 +95,7 @@ check: $(VENV)/.tools
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
 
-test: check ffmpeg
+test: check ffmpeg prometheus
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
 
 bench: $(VENV)/.tools ffmpeg

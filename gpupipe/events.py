@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Kind = Literal["engine-build", "engine-load", "retry", "fewer-sessions", "smaller-batches", "smaller-tiles"]
 """engine-build, engine-load: a network was compiled, or taken from the cache. retry: a segment is rendered again after
 a failure. The last three: a step back because memory is short."""
+SMALLER: tuple[Kind, ...] = ("fewer-sessions", "smaller-batches", "smaller-tiles")
+"""Steps back, in the order in which they are taken."""
 
 _LISTENER: ContextVar[Callable[[Kind, str], None] | None] = ContextVar("listener", default=None)
 

@@ -1,7 +1,8 @@
-"""What watches a run for others: the report that it leaves."""
+"""What watches a run for others: the report that it leaves, and what Prometheus scrapes meanwhile."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ from gpupipe.report.recorder import Recorder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpupipe.cli.console import Console
     from gpupipe.journal import Journal
     from gpupipe.plan import Plan
     from gpupipe.render import RenderResult, Watch
@@ -31,6 +33,32 @@ def report_paths(ctx: click.Context, parameter: click.Parameter, value: tuple[Pa
         if path.suffix.lower() not in KINDS:
             raise click.BadParameter(f"a report is a .html or a .json, not {path.name!r}")
     return value
+
+
+def listening_at(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, str] | None:  # noqa: ARG001
+    """A callback of click: (port, address) of `9464`, `127.0.0.1:9464` or `[::1]:9464`."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"(?:\[?([0-9A-Za-z.:-]+?)\]?:)?([0-9]{1,5})", value)
+    if match is None or int(match[2]) > 65535:
+        raise click.BadParameter(f"PORT or ADDRESS:PORT, with a port up to 65535, not {value!r}")
+    return int(match[2]), match[1] or "0.0.0.0"  # noqa: S104  as exporters do: Prometheus asks from elsewhere
+
+
+@contextmanager
+def exporting(
+    console: Console, where: tuple[int, str] | None, plan: Plan, watch: Watch, journal: Journal
+) -> Iterator[None]:
+    """While it is entered Prometheus may scrape the run; nothing where it is not asked for."""
+    if where is None:
+        yield
+        return
+    from gpupipe.metrics import Exporter  # noqa: PLC0415  only where it is asked
+
+    with Exporter(*where) as exporter, exporter.watching(plan, watch, journal):
+        console.say(f"metrics  {exporter.url}")
+        console.event("metrics", url=exporter.url)
+        yield
 
 
 class Observer:

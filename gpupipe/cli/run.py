@@ -10,7 +10,7 @@ import click
 
 from gpupipe.cli import DONE, WARNED
 from gpupipe.cli.job import prepare
-from gpupipe.cli.observe import Observer, observing, report_paths
+from gpupipe.cli.observe import Observer, exporting, listening_at, observing, report_paths
 from gpupipe.cli.options import PATH, as_json, job
 from gpupipe.cli.progress import reporting
 from gpupipe.cli.stop import stopping
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 @click.option("--log-file", type=PATH, help="Add all that is said to the end of this file.")
 @click.option("--report", type=PATH, multiple=True, callback=report_paths, metavar="FILE",
               help="Leave a report of the run: a .html page or .json; may be given twice.")  # fmt: skip
+@click.option("--metrics-port", callback=listening_at, metavar="[ADDRESS:]PORT",
+              help="Let Prometheus scrape the run there; 0 takes any free port and says which.")  # fmt: skip
 @as_json
 @click.pass_obj
 def command(
@@ -49,6 +51,7 @@ def command(
     log_file: Path | None,
     audit_copies: bool,
     report: tuple[Path, ...],
+    metrics_port: tuple[int, str] | None,
     as_json: bool,
 ) -> int:
     """Do what CONFIG says to INPUT and write OUTPUT, which appears only when it is whole.
@@ -68,7 +71,10 @@ def command(
             console.warning(notice.code, notice.message)
         journal = Journal(lambda entry: _first(console, entry))
         watch = Watch()
-        with observing(plan, watch, journal, report, overwrite=overwrite) as observer:
+        with (
+            observing(plan, watch, journal, report, overwrite=overwrite) as observer,
+            exporting(console, metrics_port, plan, watch, journal),
+        ):
             result, audit = _carry_out(
                 console, plan, journal, stop, overwrite=overwrite, audited=audit_copies, watch=watch, observer=observer
             )

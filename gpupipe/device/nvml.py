@@ -13,7 +13,8 @@ Figures = dict[str, float | None]
 """By name; None where this GPU does not say. Shares are percent, 0 to 100.
 
 gpu, memory: time in which a kernel ran, in which memory was read or written. nvdec, nvenc, nvjpg: over all engines of
-the kind (nvjpg decodes; encoding JPEG is work of kernels). power_w, power_limit_w, temperature_c. sm_mhz, video_mhz.
+the kind (nvjpg decodes; encoding JPEG is work of kernels). power_w, power_limit_w, temperature_c,
+slowdown_c (where the GPU slows itself down). sm_mhz, video_mhz.
 memory_mib, memory_total_mib: in use by everyone, and there are.
 """
 
@@ -28,6 +29,9 @@ def _readers(nvml: Any, handle: Any) -> dict[str, Callable[[], float]]:
         "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
         "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
         "temperature_c": lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+        "slowdown_c": lambda: float(
+            nvml.nvmlDeviceGetTemperatureThreshold(handle, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
+        ),
         "sm_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
         "video_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_VIDEO)),
         "memory_mib": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**20,
@@ -45,6 +49,8 @@ class GpuGauge:
     def __init__(self, device: str) -> None:
         self.reason: str | None = None
         """Why nothing can be asked; None where it can."""
+        self.name = self.uuid = ""
+        """As the driver says."""
         self._readers: dict[str, Callable[[], float]] = {}
         self._failures: tuple[type[Exception], ...] = (AttributeError,)  # older bindings lack some calls
         if device == "cpu":
@@ -57,8 +63,10 @@ class GpuGauge:
             return
         try:
             pynvml.nvmlInit()
-            self._readers = _readers(pynvml, _handle(pynvml, device))
+            handle = _handle(pynvml, device)
+            self._readers = _readers(pynvml, handle)
             self._failures = (pynvml.NVMLError, AttributeError)
+            self.name, self.uuid = _words(pynvml, handle)
         except pynvml.NVMLError as error:
             self.reason = f"NVML refuses: {first_line(error)}"
 
@@ -71,6 +79,16 @@ class GpuGauge:
             return self._readers[name]()
         except self._failures:  # this GPU does not say
             return None
+
+
+def _words(nvml: Any, handle: Any) -> tuple[str, str]:
+    """(name, UUID); older bindings give bytes."""
+    try:
+        found = (nvml.nvmlDeviceGetName(handle), nvml.nvmlDeviceGetUUID(handle))
+    except (nvml.NVMLError, AttributeError):
+        return "", ""
+    name, uuid = (word.decode() if isinstance(word, bytes) else str(word) for word in found)
+    return name, uuid
 
 
 def _handle(nvml: Any, device: str) -> Any:

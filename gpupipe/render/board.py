@@ -47,6 +47,16 @@ class _Pending:
     """Bytes of the packets in `parts`."""
 
 
+class _Parts:
+    """How many parts wait for the writer; a queue to whoever watches."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+    def __len__(self) -> int:
+        return self.waiting
+
+
 class Board:
     """Shared by the runners, who take segments, and the writer, who gets parts in order.
 
@@ -64,8 +74,10 @@ class Board:
         self._pending: dict[int, _Pending] = {}
         self._tickets = crew.meeting()
         """Where runners wait for the writer."""
+        self._parts = _Parts()
         if (watch := crew.watch) is not None:
             watch.expect(len(segments))
+            watch.queue("encoded parts", self._parts)
         self._results = crew.meeting()
         """Where the writer waits for parts."""
 
@@ -108,6 +120,7 @@ class Board:
             pending.parts[number] = part
             pending.size += size
             self._waiting += size
+            self._parts.waiting += 1
             self._results.notify_all()
 
     def complete(self, index: int, total: int) -> None:
@@ -153,6 +166,7 @@ class Board:
                 pending.size -= size
                 full = self._waiting >= self._limit
                 self._waiting -= size
+                self._parts.waiting -= 1
             if full:
                 with self._tickets:
                     self._tickets.notify_all()

@@ -117,6 +117,8 @@ class Meter:
         self._began = self._reported = time.monotonic()
         self._at = self.startup = 0.0
         self.shown = 0
+        self._last: tuple[int, Fraction] | None = None
+        """pts and time base of the last frame."""
 
     @property
     def elapsed(self) -> float:
@@ -130,7 +132,7 @@ class Meter:
     def count(self, frames: int, pts: int, time_base: Fraction) -> None:
         """`frames` more are done, the last of them at `pts`."""
         self.shown += frames
-        self._watch.frames = self.shown
+        self._watch.frames, self._last = self.shown, (pts, time_base)
         now = time.monotonic()
         if now - self._reported >= INTERVAL:
             self._reported, self._at = now, float(pts * time_base)
@@ -144,6 +146,10 @@ class Meter:
 
     def finish(self) -> None:
         """The last report: all is done."""
+        if self._last is not None:
+            pts, time_base = self._last
+            self._at = float(pts * time_base)
+            self._watch.media = self._at - self._start
         self._report(Progress(self.shown, self.shown, self._at, self.elapsed))
 
 

@@ -1,0 +1,184 @@
+"""A real Prometheus scrapes a running render; promtool reads the metrics and the alert rules."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import nvml_double
+import pytest
+import yaml
+from prometheus_server import program, prometheus
+
+from gpupipe.errors import MediaError
+from gpupipe.journal import Journal
+from gpupipe.metrics import Exporter
+from gpupipe.render import Watch
+from gpupipe.sample import make_sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "deploy" / "alerts.yml"
+PANELS = json.loads((ROOT / "deploy" / "grafana-dashboard.json").read_text())["panels"]
+QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel.get("targets", ())]
+CONFIG = """{segments: {seconds: 1}, sessions: 2, output: {video: {preset: ultrafast}},
+stages: [{resize: {width: 1280, height: 720}}, {warp: {rotate: 5}}]}"""
+GPU = SimpleNamespace(device="cuda:0", decoder="nvdec", encoder=SimpleNamespace(encoder="nvjpeg"), device_bytes=5 << 30)
+LONG = 40
+"""Seconds of a clip whose render takes longer than the test; it is stopped when all is seen."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen, str, Path]]:
+    """A render that exports, its host:port, and its folder."""
+    folder = tmp_path_factory.mktemp("scraped")
+    make_sample(folder / "clip.mov", seconds=LONG, size=(160, 90), rate=Fraction(25))
+    (folder / "c.yaml").write_text(CONFIG)
+    words = ["run", folder / "c.yaml", folder / "clip.mov", folder / "o.mp4", "--device", "cpu", "--log", "json"]
+    words = [sys.executable, "-m", "gpupipe", *words, "--metrics-port", "127.0.0.1:0"]
+    with subprocess.Popen(list(map(str, words)), stderr=subprocess.PIPE, text=True) as process:
+        late = threading.Timer(60, process.kill)
+        late.start()
+        try:
+            assert process.stderr is not None
+            url = next((e["url"] for e in map(json.loads, process.stderr) if e["event"] == "metrics"), "")
+            assert url, "the run ended before it exported"
+            threading.Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would hold the run up
+            yield process, url.removeprefix("http://").removesuffix("/metrics"), folder
+        finally:
+            late.cancel()
+            process.kill()
+
+
+def in_test(expression: str) -> str:
+    """As Grafana fills it in."""
+    return expression.replace("$__rate_interval", "3s").replace("$job", ".*").replace("$instance", ".*")
+
+
+def test_every_query_of_the_dashboard_has_series(running, tmp_path, monkeypatch):
+    """Those of a GPU through the NVML double, in an exporter beside the render's."""
+    process, target, folder = running
+    nvml_double.install(monkeypatch)
+    with Exporter(0, "127.0.0.1") as double, double.watching(GPU, Watch(), Journal()):
+        targets = [target, double.url.removeprefix("http://").removesuffix("/metrics")]
+        with prometheus(tmp_path, targets, RULES) as server:
+            end, left = time.monotonic() + 30, list(QUERIES)
+            while left and time.monotonic() < end:
+                time.sleep(0.25)
+                assert process.poll() is None, "the render ended too early"
+                left = [(title, query) for title, query in left if not server.query(in_test(query))]
+            assert left == []
+            assert len(QUERIES) > 25
+            rate = float(server.query("sum(rate(gpupipe_computed_frames_total[3s]))")[0]["value"][1])
+            assert 5 < rate < 5000
+            busy = {
+                s["metric"]["kind"]: float(s["value"][1]) for s in server.query(in_test(dict(QUERIES)["Lanes at work"]))
+            }
+            assert set(busy) == {"writer", "runner"}
+            assert all(0 <= share <= 1.01 for share in busy.values())
+            ((_, hot),) = [s["value"] for s in server.query("gpupipe_gpu_temperature_celsius")]
+            assert hot == "63"
+            health = [t["health"] for t in server.get("targets")["activeTargets"]]
+            assert health == ["up", "up"]
+            loaded = [rule["health"] for group in server.get("rules")["groups"] for rule in group["rules"]]
+            assert loaded
+            assert set(loaded) == {"ok"}
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 130
+    assert not (folder / "o.mp4").exists()
+
+
+def promtool(*words: object, given: str | None = None) -> None:
+    done = subprocess.run(
+        [program("promtool"), *map(str, words)], input=given, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "error" not in done.stderr.lower()
+    assert given is None or done.stderr == ""
+
+
+def test_promtool_finds_nothing_wrong_with_the_metrics(monkeypatch):
+    nvml_double.install(monkeypatch)
+    watch, journal = Watch(), Journal()
+    journal.warn("decode-error", "a packet")
+    watch.lane("run", "open")
+    watch.queue("computed batches", [])
+    watch.leave()
+    with Exporter(0, "127.0.0.1") as exporter:
+        with pytest.raises(MediaError), exporter.watching(GPU, watch, journal):
+            raise MediaError("disk full")
+        with exporter.watching(GPU, watch, journal), urllib.request.urlopen(exporter.url, timeout=5) as answer:
+            text = answer.read().decode()
+    assert text.count("# HELP gpupipe_") > 25
+    promtool("check", "metrics", given=text)
+
+
+def series(name: str, values: str, **labels: str) -> dict[str, str]:
+    given = {"job": "gpupipe", "instance": "a", **labels}
+    return {"series": f"{name}{{{', '.join(f'{k}={v!r}' for k, v in given.items())}}}", "values": values}
+
+
+AT_WORK = series("gpupipe_active_runs", "1x60")
+GIB = 1 << 30
+CASES = {
+    "GpupipeGpuMemoryNearLimit": [
+        series("gpupipe_gpu_memory_used_bytes", f"{137 * GIB}x60", gpu="0"),
+        series("gpupipe_gpu_memory_bytes", f"{140 * GIB}x60", gpu="0"),
+    ],
+    "GpupipeHostMemoryNearLimit": [
+        series("gpupipe_host_memory_available_bytes", f"{GIB}x60"), series("gpupipe_host_memory_bytes", f"{64 * GIB}x60"),
+    ],
+    "GpupipeSteppedBack": [series("gpupipe_memory_backoffs_total", "0x25 1x35", less="sessions")],
+    "GpupipeStalled": [AT_WORK, series("gpupipe_computed_frames_total", "500x60"),
+                       series("gpupipe_lane_seconds_total", "0+60x60", lane="writer", state="wait for encoded parts")],
+    "GpupipeGpuHot": [series("gpupipe_gpu_temperature_celsius", "88x60", gpu="0"),
+                      series("gpupipe_gpu_slowdown_temperature_celsius", "90x60", gpu="0")],
+    "GpupipeRunFailed": [series("gpupipe_runs_total", "0x25 1x35", result="failed")],
+}  # fmt: skip
+QUIET = {
+    "all well": [
+        AT_WORK, series("gpupipe_computed_frames_total", "0+9000x60"),
+        series("gpupipe_gpu_memory_used_bytes", f"{100 * GIB}x60", gpu="0"),
+        series("gpupipe_gpu_memory_bytes", f"{140 * GIB}x60", gpu="0"),
+        series("gpupipe_gpu_temperature_celsius", "70x60", gpu="0"),
+        series("gpupipe_runs_total", "0x60", result="failed"), series("gpupipe_runs_total", "0+1x60", result="done"),
+        series("gpupipe_memory_backoffs_total", "0x60", less="sessions"),
+    ],
+    "measuring the quality": [AT_WORK, series("gpupipe_computed_frames_total", "500x60"),
+                              series("gpupipe_lane_seconds_total", "0+60x60", lane="writer", state="measure")],
+    "nothing to do": [series("gpupipe_active_runs", "0x60"), series("gpupipe_computed_frames_total", "500x60")],
+}  # fmt: skip
+
+
+def test_alerts_fire_when_they_should_and_only_then(tmp_path):
+    promtool("check", "rules", RULES)
+    names = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    assert sorted(names) == sorted(CASES)
+    fires = [
+        {"interval": "1m", "input_series": given, "promql_expr_test": [
+            {"expr": f'count(ALERTS{{alertname="{name}", alertstate="firing"}})', "eval_time": "30m",
+             "exp_samples": [{"labels": "{}", "value": 1}]},
+            {"expr": 'count(ALERTS{alertstate="firing"})', "eval_time": "30m",
+             "exp_samples": [{"labels": "{}", "value": 1}]},
+        ]}
+        for name, given in CASES.items()
+    ]  # fmt: skip
+    silent = [
+        {"interval": "1m", "input_series": given, "promql_expr_test": [
+            {"expr": 'ALERTS{alertstate="firing"}', "eval_time": f"{at}m", "exp_samples": []} for at in (10, 30, 55)]}
+        for given in QUIET.values()
+    ]  # fmt: skip
+    tests = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": fires + silent}
+    (tmp_path / "tests.yml").write_text(yaml.safe_dump(tests))
+    promtool("test", "rules", tmp_path / "tests.yml")
