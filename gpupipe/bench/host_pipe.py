@@ -82,12 +82,15 @@ def _decoded(container: av.container.InputContainer, plan: Plan, stop: StopFlag)
     window, scaler = Window(plan.start_pts, plan.end_pts), VideoReformatter()
     if window.start is not None:
         container.seek(window.start, stream=stream)
-    for frame in container.decode(stream):
-        check_stop(stop)
-        if frame.pts is None or window.past(frame.pts):
-            return
-        if window.holds(frame.pts):
-            yield frame.pts, scaler.reformat(frame, format="rgb24").to_ndarray()
+    try:
+        for frame in container.decode(stream):
+            check_stop(stop)
+            if frame.pts is None or window.past(frame.pts):
+                return
+            if window.holds(frame.pts):
+                yield frame.pts, scaler.reformat(frame, format="rgb24").to_ndarray()
+    finally:
+        stream.codec_context.flush_buffers()  # as LibavDecoder.close
 
 
 class _Stages:

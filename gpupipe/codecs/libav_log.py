@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import threading
@@ -18,12 +19,25 @@ Lines = list[tuple[int, str, str]]
 
 
 @contextmanager
+def _no_collection() -> Iterator[None]:
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@contextmanager
 def captured_log(level: int) -> Iterator[Lines]:
     """Turns libav's log on and catches it; PyAV's own level is put back afterwards.
 
-    Only for moments when no worker thread of libav runs: a log callback in Python needs the GIL.
+    Its callback needs the GIL, so nobody may wait for a thread of libav with the GIL held meanwhile: whoever drops a
+    decoder flushes it first (`LibavDecoder.close`), and the garbage collector, which the callback itself may start and
+    which would free forgotten ones, rests.
     """
-    with _LOG, av.logging.Capture(local=False) as others, av.logging.Capture() as mine:
+    with _LOG, _no_collection(), av.logging.Capture(local=False) as others, av.logging.Capture() as mine:
         before, skipping = av.logging.get_level(), av.logging.get_skip_repeated()
         av.logging.set_skip_repeated(v=False)  # else the same reason would be heard once a process
         av.logging.set_level(level)

@@ -111,6 +111,7 @@ def _pairs(
                     yield batch.pts[0], frame, _as(frame, shown)
         finally:
             decoder.close()
+            stream.codec_context.flush_buffers()  # as LibavDecoder.close
 
 
 def _as(frame: av.VideoFrame, shown: Picture) -> av.VideoFrame:

@@ -1,0 +1,53 @@
+"""Libav's log caught in Python while threads of libav log: nobody may wait for them with the GIL held."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import av.logging
+
+from gpupipe.codecs.libav_log import captured_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DROPPED_WHILE_THEY_LOG = """
+import sys, av, av.logging
+from pathlib import Path
+from gpupipe.codecs.libav import LibavDecoder
+from gpupipe.codecs.libav_log import captured_log
+from gpupipe.journal import Journal
+from gpupipe.media.probe import probe
+
+path = Path(sys.argv[1])
+source = probe(path).video.format
+for _ in range(150):
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        packets = [packet for packet in container.demux(stream) if packet.size]
+        decoder = LibavDecoder(stream, source, stream.time_base, Journal())
+        with captured_log(av.logging.INFO):
+            for packet in packets[1:9]:
+                damaged = av.Packet(bytes(packet)[:40] + bytes(40) + bytes(packet)[80:])
+                damaged.pts, damaged.dts, damaged.time_base = packet.pts, packet.dts, packet.time_base
+                list(decoder.decode(damaged))
+            decoder.close()
+            del decoder, stream, container
+"""
+
+
+def test_a_decoder_may_go_while_its_threads_log(corpus: Path) -> None:
+    # Without the flush in LibavDecoder.close one of them waits for the GIL and its owner, who has it, for the thread.
+    command = [sys.executable, "-c", DROPPED_WHILE_THEY_LOG, str(corpus / "files/h264_high10.mp4")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=45)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_collection_while_the_log_is_on() -> None:
+    assert gc.isenabled()
+    with captured_log(av.logging.INFO):
+        assert not gc.isenabled()
+    assert gc.isenabled()
