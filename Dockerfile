@@ -14,6 +14,7 @@ RUN apt-get update \
 WORKDIR /opt/gpupipe/src
 COPY Makefile pyproject.toml README.md LICENSE ./
 COPY gpupipe ./gpupipe
+COPY models ./models
 COPY configs ./configs
 ARG TORCH=torch==2.13.0
 RUN make install VENV=/opt/gpupipe/venv EDITABLE= EXTRAS=gpu,metrics TORCH="${TORCH}" \

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gpupipe import stages
-from gpupipe.config.document import read_document
 from gpupipe.device import NAMES
+from gpupipe.document import read_document
 from gpupipe.errors import ConfigError
 from gpupipe.stages.base import Settings
 

@@ -1,18 +1,23 @@
-"""A card: what a network is, where its weights come from and what one may do with them."""
+"""A card: what a network is, where its weights come from, what it takes and gives, what one may do with it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from gpupipe.errors import ConfigError, first_line
+from gpupipe.document import read_document
+from gpupipe.errors import ConfigError
 
-_CARDS = Path(__file__).with_name("cards")
+_HERE = Path(__file__)
+_INSTALLED = _HERE.with_name("cards")
+CARDS = _INSTALLED if _INSTALLED.is_dir() else _HERE.parents[2] / "models"
+"""The folder of cards: `models/` of the source tree, beside this module in an installed wheel."""
+
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Plain = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Side = Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^([NHW]|[HW]/[1-9][0-9]*)$")]
 
 
 class _Strict(BaseModel):
@@ -45,42 +50,113 @@ class Licence(_Strict):
     """Whether a licence lets the weights be used for money; where none does, fetching wants the card's name."""
 
 
-class Card(_Strict):
-    """Unknown keys and wrong types are errors. Pictures are N x 3 x H x W, R'G'B' in 0..1."""
+class Value(_Strict):
+    """One tensor that a network takes or gives."""
 
     name: Plain
-    task: Literal["super-resolution", "denoise"]
+    kind: Literal["picture", "map", "vector", "scalar", "state"]
+    """`picture`: colours; `map`: anything else by pixel or place; `vector` and `scalar`: extra inputs that a user sets;
+    `state`: what the call before gave in the output of the same name, zeros at first."""
+    shape: list[Side] = Field(min_length=1)
+    """Fixed sizes, or N (batch), H and W of the picture, H/4 and W/4 (rounded up). For the H and W of an output picture
+    the card's scale holds."""
+    low: float = 0.0
+    high: float = 1.0
+    """What the network has for black and for white, before mean and deviation."""
+    colour: Literal["rgb", "bgr", "grey"] = "rgb"
+    mean: list[float] = Field(default_factory=list)
+    deviation: list[float] = Field(default_factory=list)
+    """By channel; the network sees (value - mean) / deviation."""
+    default: float | list[float] | None = None
+    """Of a vector or scalar; without one the user must set it."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Value:
+        extra = self.kind in {"vector", "scalar"}
+        if self.default is not None and not extra:
+            raise ValueError("only a vector or a scalar has a default")
+        if isinstance(self.default, list) and len(self.default) != self.shape[-1]:
+            raise ValueError(f"default has {len(self.default)} values for a shape of {self.shape}")
+        if self.high <= self.low:
+            raise ValueError("high must be above low")
+        if any(len(numbers) not in {0, 1, 3} for numbers in (self.mean, self.deviation)) or 0 in self.deviation:
+            raise ValueError("mean and deviation have one value or three, and no deviation is 0")
+        return self
+
+
+class Crop(_Strict):
+    """The square that a face network wants, cut around the face."""
+
+    size: int = Field(ge=16)
+    align: Literal["box", "arcface112", "ffhq512", "dlib150"]
+    """`box`: upright around the face; the others move the five points (eyes, nose, corners of the mouth) onto a
+    template of that name, scaled from its own size to `size`."""
+    margin: float = Field(default=0.0, ge=0)
+    """For `box`: how much wider than the face, as a fraction of it, on each side."""
+
+
+class Window(_Strict):
+    """Frames before and after the present one that a network takes as further pictures, in the order of time."""
+
+    before: int = Field(default=0, ge=0)
+    after: int = Field(default=0, ge=0)
+
+
+class Card(_Strict):
+    """Unknown keys and wrong types are errors."""
+
+    name: Plain
+    task: Literal[
+        "super-resolution", "denoise", "style", "interpolation", "face-detection", "face-embedding", "face-mesh",
+        "generate", "restore", "matting",
+    ]  # fmt: skip
     source: Source
     licence: Licence
-    reader: Literal["ncnn", "ffdnet"]
+    reader: Literal["ncnn", "ffdnet", "onnx"]
+    inputs: list[Value] = Field(min_length=1)
+    """In the order in which the network takes them; pictures first."""
+    outputs: list[Value] = Field(min_length=1)
     scale: int = Field(ge=1, le=8)
     """Output pixels for each input pixel, along one side."""
-    halo: int = Field(ge=0)
-    """Input pixels on each side that an output pixel depends on."""
+    halo: int | None = Field(ge=0)
+    """Input pixels on each side that an output pixel depends on; null where it depends on the whole picture, which
+    then cannot be cut into tiles."""
     multiple: int = Field(default=1, ge=1)
-    """Tiles begin and end on multiples of it, in input pixels."""
+    """Sides of the picture and of tiles are multiples of it, in input pixels."""
+    minimum: int = Field(default=1, ge=1)
+    """Smallest side of the picture, in input pixels."""
+    half: bool = True
+    """Whether the network is good in fp16."""
+    bfloat16: bool = False
+    window: Window = Window()
+    crop: Crop | None = None
+
+    @property
+    def extras(self) -> tuple[Value, ...]:
+        """Vectors and scalars, in the order of the inputs."""
+        return tuple(value for value in self.inputs if value.kind in {"vector", "scalar"})
 
 
 def read_card(path: Path) -> Card:
     """Reads one card. Raises ConfigError that names the file and the key."""
     try:
-        return Card.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return Card.model_validate(read_document(path, "card"))
     except ValidationError as error:
         wrong = error.errors()[0]
         key = ".".join(str(part) for part in wrong["loc"])
-        raise ConfigError(wrong["msg"], where=f"{path}: {key}" if key else str(path)) from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot be read as a card: {first_line(error)}", where=str(path)) from error
+        said = wrong["msg"].removeprefix("Value error, ")
+        raise ConfigError(said, where=f"{path}: {key}" if key else str(path)) from error
 
 
 def catalogue() -> tuple[Card, ...]:
     """Every card that comes with gpupipe, by name."""
-    return tuple(read_card(path) for path in sorted(_CARDS.glob("*.yaml")))
+    return tuple(read_card(path) for path in sorted(CARDS.glob("*.yaml")))
 
 
 def find(name: str) -> Card:
     """The card of that name. Raises ConfigError that lists those there are."""
-    cards = {card.name: card for card in catalogue()}
-    if name not in cards:
-        raise ConfigError(f"there is no card {name!r}", hint=f"there are {', '.join(cards)}")
-    return cards[name]
+    path = CARDS / f"{name}.yaml"
+    names = [one.stem for one in sorted(CARDS.glob("*.yaml"))]
+    if name not in names:
+        raise ConfigError(f"there is no card {name!r}", hint=f"there are {', '.join(names)}")
+    return read_card(path)

