@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 
+from av.video.reformatter import ColorPrimaries, ColorTrc
+
 
 class Matrix(IntEnum):
     """H.273 MatrixCoefficients (same numbers as libavutil's AVColorSpace)."""
@@ -48,6 +50,7 @@ class ChromaLocation(StrEnum):
 
 
 UNSPECIFIED = 2  # of H.273 transfer and primaries
+_EVERYDAY = {16: " (PQ)", 18: " (HLG)"}
 
 LUMA_COEFFICIENTS: dict[Matrix, tuple[float, float]] = {  # Kr, Kb of H.273 table 4
     Matrix.BT709: (0.2126, 0.0722),
@@ -71,6 +74,15 @@ class ColorSpec:
     range: Range | None = None
     chroma_location: ChromaLocation | None = None
 
+    def words(self) -> tuple[str, str, str]:
+        """Matrix, transfer and primaries for people, by ffmpeg's names and the everyday ones of HDR."""
+        transfer = _name(ColorTrc, self.transfer)
+        return (
+            f"matrix {self.matrix.name.lower()}",
+            f"transfer {transfer}{_EVERYDAY.get(self.transfer, '')}",
+            f"primaries {_name(ColorPrimaries, self.primaries)}",
+        )
+
     def resolved(self, family: str, width: int, height: int) -> tuple[ColorSpec, tuple[str, ...]]:
         """Fills in what is needed for arithmetic, and says what was guessed.
 
@@ -93,3 +105,9 @@ class ColorSpec:
             spec = replace(spec, chroma_location=ChromaLocation.LEFT)
             guesses.append("chroma location unknown, taken as left")
         return spec, tuple(guesses)
+
+
+def _name(names: type[IntEnum], number: int) -> str:
+    """As ffprobe says it (`arib-std-b67`); the number where H.273 gives it no meaning."""
+    known = {int(one): one.name.lower().replace("_", "-") for one in names}
+    return known.get(number, str(number))

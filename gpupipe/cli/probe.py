@@ -53,9 +53,7 @@ def _video(video: VideoInfo) -> Iterator[str]:
     frames = f", {video.frames} frames by the container" if video.frames is not None else ""
     yield f"  rate     {video.rate} frames a second, time base {video.time_base}{frames}"
     said = [
-        f"matrix {color.matrix.name.lower()}",
-        f"transfer {color.transfer}",
-        f"primaries {color.primaries}",
+        *color.words(),
         f"range {color.range or 'unspecified'}",
         f"chroma {color.chroma_location or 'unspecified'}",
     ]

@@ -78,10 +78,7 @@ def _moment(pts: int | None, time_base: Fraction, otherwise: str) -> str:
 
 
 def _color(color: ColorSpec) -> str:
-    said = [
-        f"matrix {color.matrix.name.lower()}" if color.matrix != 2 else "",
-        f"transfer {color.transfer}" if color.transfer != 2 else "",
-        f"primaries {color.primaries}" if color.primaries != 2 else "",
-        f"{color.range.value} range" if color.range else "",
-    ]
-    return ", ".join(filter(None, said)) or "no colour tags"
+    numbers = (color.matrix, color.transfer, color.primaries)
+    said = [words for words, number in zip(color.words(), numbers, strict=True) if number != 2]
+    said += [f"{color.range.value} range"] if color.range else []
+    return ", ".join(said) or "no colour tags"

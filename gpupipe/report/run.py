@@ -153,8 +153,7 @@ def _rows(info: SourceInfo, actions: dict[int, str]) -> list[tuple[str, ...]]:
             color = video.format.color
             more = [
                 f"{video.native_pixels} {video.format.width}x{video.format.height}", f"{float(video.rate):.3f} fps",
-                f"matrix {color.matrix.name.lower()}", f"transfer {color.transfer}", f"primaries {color.primaries}",
-                f"{color.range or 'unspecified'} range",
+                *color.words(), f"{color.range or 'unspecified'} range",
             ]  # fmt: skip
         rows.append(
             (f"#{stream.index}", stream.kind, stream.codec or "unknown", ", ".join(more), actions.get(stream.index, ""))
