@@ -88,7 +88,7 @@ class Crop(_Strict):
     """The square that a face network wants, cut around the face."""
 
     size: int = Field(ge=16)
-    align: Literal["box", "arcface112", "ffhq512", "dlib150"]
+    align: Literal["box", "arcface112", "arcface128", "ffhq512", "dlib150"]
     """`box`: upright around the face; the others move the five points (eyes, nose, corners of the mouth) onto a
     template of that name, scaled from its own size to `size`."""
     margin: float = Field(default=0.0, ge=0)
@@ -112,7 +112,7 @@ class Card(_Strict):
     ]  # fmt: skip
     source: Source
     licence: Licence
-    reader: Literal["ncnn", "ffdnet", "onnx"]
+    reader: Literal["ncnn", "dlib", "ffdnet", "onnx"]
     inputs: list[Value] = Field(min_length=1)
     """In the order in which the network takes them; pictures first."""
     outputs: list[Value] = Field(min_length=1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gpupipe.errors import ConfigError, MediaError
-from gpupipe.models import ffdnet, ncnn
+from gpupipe.models import dlib, ffdnet, ncnn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +29,7 @@ def _onnx(files: Mapping[str, Path]) -> nn.Module:
 
 
 _READERS: dict[str, Callable[[Mapping[str, Path]], nn.Module]] = {
+    "dlib": lambda files: dlib.read(files["dat"]),
     "ffdnet": lambda files: ffdnet.read(files["weights"]),
     "ncnn": lambda files: ncnn.read(files["param"], files["bin"]),
     "onnx": _onnx,
