@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -99,13 +100,17 @@ class DeviceRunner:
         self._target = device_steps[-1].target if device_steps else self._format
         self._same = FirstSize(self._format, plan.size_change, journal, self._lane)
         self._time_base = plan.encoder.time_base
+        self._opened = ExitStack()
 
     def open(self) -> None:
         """See `SegmentWorker`."""
         video = self._plan.source.video
         self._reading = open_reading(self._plan, self._journal, self._stop)
+        self._opened.callback(self._reading.close)
         stream = self._reading.video_stream
         self._decoder = NvdecDecoder(stream, self._format, video.time_base, self._journal, self._lane)
+        self._opened.callback(self._decoder.close)
+        self._opened.callback(self._lane.synchronize)
         packet = self._reading.first()
         if packet is not None and packet.is_keyframe:
             self._decoder.rehearse(packet)
@@ -169,10 +174,7 @@ class DeviceRunner:
 
     def close(self) -> None:
         """See `SegmentWorker`."""
-        if hasattr(self, "_decoder"):
-            self._lane.synchronize()
-            self._decoder.close()
-            self._reading.close()
+        self._opened.close()
 
 
 class _Filling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
 from gpupipe.device import open_lane
@@ -49,11 +50,14 @@ class Runner:
         self._plan, self._journal, self._board, self._make = plan, journal, board, make
         self._lane = open_lane(plan.device)
         self._transform = clocked("stages", make_transform(plan, self._lane, journal))
+        self._opened = ExitStack()
 
     def open(self) -> None:
         """See `SegmentWorker`."""
         self._reading = Pieces(self._plan)
+        self._opened.callback(self._reading.close)
         self._decoder = make_decoder(self._plan, self._reading.video_stream, self._lane, self._journal)
+        self._opened.callback(self._decoder.close)
 
     def render(self, index: int) -> None:
         """See `SegmentWorker`."""
@@ -92,6 +96,4 @@ class Runner:
 
     def close(self) -> None:
         """See `SegmentWorker`."""
-        if hasattr(self, "_decoder"):
-            self._decoder.close()
-            self._reading.close()
+        self._opened.close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import av
@@ -17,12 +19,11 @@ from gpupipe.journal import Journal
 from gpupipe.media.mux import Muxer
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
-from gpupipe.render import reading, render, segmented
+from gpupipe.render import reading, render, runner, segmented
 from gpupipe.render.board import Board
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 SESSIONS, LIMIT = 3, 600_000
 CONFIG = {
@@ -65,6 +66,10 @@ def pictures(path: Path) -> list[tuple[int, str]]:
                 for f in container.decode(video=0)]  # fmt: skip
 
 
+def open_files() -> set[str]:
+    return {os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()}
+
+
 class Run:
     """A run in a thread of its own, so that a hang shows as a failure."""
 
@@ -87,6 +92,7 @@ class Run:
 
     def left_nothing(self) -> None:
         assert not list(self.output.parent.iterdir())
+        assert str(self._plan.source.path.resolve()) not in open_files()
         assert not [t.name for t in threading.enumerate() if t.name.startswith(("runner", "encode"))]
 
 
@@ -208,6 +214,7 @@ def test_a_stop_before_anything(clip: Path, tmp_path: Path, monkeypatch) -> None
 
 
 DEATHS = {
+    "opening": (runner, "make_decoder", 1),
     "reading": (reading.Pieces, "read", 2),
     "decode": (LibavDecoder, "decode", 30),
     "decoder-restart": (LibavDecoder, "restart", 1),
