@@ -47,6 +47,10 @@ class DeviceError(GpupipeError):
     """A GPU, its driver or its memory failed."""
 
 
+class EngineError(GpupipeError):
+    """A network cannot be built, loaded or run by an engine."""
+
+
 class StoppedError(GpupipeError):
     """The user or the system asked the run to stop (SIGINT, SIGTERM)."""
 

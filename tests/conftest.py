@@ -46,6 +46,23 @@ def corpus() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Fetches the weights of a card and makes this process look where they are; returns that cache."""
+    from gpupipe.models import folder  # noqa: PLC0415
+    from gpupipe.models.card import find  # noqa: PLC0415
+    from gpupipe.models.fetch import fetch  # noqa: PLC0415
+
+    cache = tmp_path_factory.mktemp("cache")
+
+    def get(name: str) -> Path:
+        folder.choose(cache)
+        fetch(find(name), folder.weights(), allowed={name})
+        return cache
+
+    return get
+
+
 def _tool(name: str) -> str:
     path = shutil.which(name)
     if path is None:

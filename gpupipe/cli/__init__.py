@@ -8,6 +8,7 @@ import importlib
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -16,6 +17,7 @@ import gpupipe
 from gpupipe.cli import bug
 from gpupipe.cli.console import Console
 from gpupipe.errors import GpupipeError
+from gpupipe.models import folder
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -56,6 +58,8 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG00
 
 def execute(arguments: list[str], console: Console) -> int:
     """Runs one command line and returns its exit code; never raises."""
+    if (base := os.environ.get("XDG_CACHE_HOME", "")).startswith("/"):
+        folder.choose(Path(base) / "gpupipe")
     try:
         code = cli.main(args=arguments, prog_name="gpupipe", standalone_mode=False, obj=console)
     except click.ClickException as error:

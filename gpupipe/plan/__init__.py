@@ -119,8 +119,8 @@ def _memory(
     batch = batch_size(picture)
     if device == "cpu" or not (builder.steps or picture.device != "cpu"):
         return Budget(sessions, batch, 0, "")
-    need = need_of(picture, builder.steps, choice.encoder)
     free = free_memory(int(device.removeprefix("cuda:")))
+    need = need_of(picture, builder.steps, choice.encoder, free)
     return fit(need, sessions, batch, free, device=device, asked=isinstance(config.sessions, int) and sessions > 1)
 
 

@@ -45,6 +45,8 @@ class Need:
     tables: int
     """Of the whole run."""
     encoder: str
+    workspace: int = 0
+    """Of the stage that takes most, beside `work`, for what does not grow with the batch."""
     pixels: int = 0
     """Of a picture as nvJPEG takes it, which knows its own needs."""
 
@@ -53,7 +55,7 @@ class Need:
         session = SLOTS * batch * (self.surface + self.result)
         if self.surface:
             session += _SURFACES * self.surface + _DECODER
-        shared = _KERNELS + self.tables + 2 * batch * self.work
+        shared = _KERNELS + self.tables + 2 * (batch * self.work + self.workspace)
         if self.encoder == "nvenc":
             session += _NVENC_SURFACES * self.result + _CODEC
         elif self.pixels:
@@ -73,8 +75,8 @@ class Budget:
     reason: str
 
 
-def need_of(surface: FrameFormat, steps: Sequence[Step], encoder: str) -> Need:
-    """From the chain of a plan; `surface` is what the decoder gives."""
+def need_of(surface: FrameFormat, steps: Sequence[Step], encoder: str, free: int | None = None) -> Need:
+    """From the chain of a plan; `surface` is what the decoder gives, `free` the bytes that the GPU has left."""
     there = [step for step in steps if step.kind not in ("upload", "download")]
     pictures = [surface, *(step.target for step in steps)]
     work = max((_scratch(step) * max(_pixels(step.source), _pixels(step.target)) for step in there), default=0)
@@ -85,6 +87,7 @@ def need_of(surface: FrameFormat, steps: Sequence[Step], encoder: str) -> Need:
         work=work,
         tables=_TABLES * max(map(_pixels, pictures)) if there else 0,
         encoder=encoder,
+        workspace=max((_workspace(step, free) for step in there), default=0),
         pixels=_pixels(result) if encoder == "nvjpeg" else 0,
     )
 
@@ -93,6 +96,14 @@ def _scratch(step: Step) -> int:
     if step.kind != "stage":
         return _CONVERSION
     size: int = stages.load(step.name).scratch
+    return size
+
+
+def _workspace(step: Step, free: int | None) -> int:
+    if step.kind != "stage":
+        return 0
+    kind = stages.load(step.name)
+    size: int = kind(kind.Settings.model_validate(step.settings, strict=False)).workspace(step.source, free)
     return size
 
 

@@ -10,6 +10,7 @@ import torch
 from gpupipe import stages
 from gpupipe.codecs.native import planes_of
 from gpupipe.errors import DeviceError, MediaError
+from gpupipe.journal import Journal
 from gpupipe.ops.color import Converter
 from gpupipe.plan.model import Step
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from gpupipe.device.cuda import PinnedRing
     from gpupipe.format import FrameFormat
     from gpupipe.frame import FrameBatch
-    from gpupipe.journal import Journal
     from gpupipe.stages.base import Stage
 
 Planes = tuple[torch.Tensor, ...]
@@ -40,14 +40,24 @@ class Chain:
     Everything a step needs (grids, weights, tables, pinned memory) is made here, before the first frame, and is only
     read after that: `transform` may run on several lanes of the device at once. An upload is the first step of a plan
     and a download the last.
+
+    Args:
+        steps: of the plan.
+        lane: where the work happens.
+        journal: told of what stages report.
+        rows: pictures that come at once, at most.
     """
 
-    def __init__(self, steps: Sequence[Step], lane: Lane) -> None:
+    def __init__(self, steps: Sequence[Step], lane: Lane, journal: Journal | None = None, *, rows: int = 1) -> None:
         self._steps, self._lane = tuple(steps), lane
         if lane.device == "cpu":  # decoder and encoder run on all cores meanwhile: more threads wait for each other
-            torch.set_num_threads(max(1, (os.cpu_count() or 1) // 4))
+            heavy = any(stages.load(step.name).heavy for step in steps if step.kind == "stage")
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // (1 if heavy else 4)))
+        told = Journal() if journal is None else journal
         with lane.active():
-            self._calls = tuple((step, _transform(step)) for step in steps if step.kind not in ("upload", "download"))
+            self._calls = tuple(
+                (step, _transform(step, told, rows)) for step in steps if step.kind not in ("upload", "download")
+            )
         lane.synchronize()  # other lanes may use what was made
         self._upload = _ring([s for s in steps if s.kind == "upload"], lane)
         self._download = _ring([s for s in steps if s.kind == "download"], lane)
@@ -92,7 +102,7 @@ def _ring(steps: Sequence[Step], lane: Lane) -> PinnedRing | None:
     return PinnedRing(steps[0].source, lane)
 
 
-def _transform(step: Step) -> Transform:
+def _transform(step: Step, journal: Journal, rows: int) -> Transform:
     """The callable of one step, prepared."""
     if step.kind == "even":
         return _even(step.target)
@@ -100,6 +110,7 @@ def _transform(step: Step) -> Transform:
         return Converter(step.source, step.target, dither=bool(step.settings.get("dither", True)))
     stage = stages.load(step.name)
     made: Stage = stage(stage.Settings.model_validate(step.settings, strict=False))
+    made.attend(journal, rows)
     made.prepare(step.source)
     return made
 
@@ -141,7 +152,7 @@ class FirstSize:
             )
         self._journal.warn("size-changed", f"{change}; it is scaled to the first size", place=f"pts {batch.pts[0]}")
         if now not in self._chains:
-            self._chains[now] = Chain(self._steps(now), self._lane)
+            self._chains[now] = Chain(self._steps(now), self._lane, self._journal)
         return self._chains[now](batch)
 
     def _steps(self, now: FrameFormat) -> list[Step]:

@@ -63,10 +63,10 @@ class Compute:
     pool: Any
 
     @classmethod
-    def of(cls, plan: Plan) -> Compute:
+    def of(cls, plan: Plan, journal: Journal) -> Compute:
         """Makes the chain's grids and tables."""
         lane = CudaLane(plan.device)
-        return cls(Chain(_on_device(plan), lane), lane, torch.cuda.graph_pool_handle())
+        return cls(Chain(_on_device(plan), lane, journal, rows=plan.batch), lane, torch.cuda.graph_pool_handle())
 
 
 class DeviceRunner:

@@ -138,7 +138,7 @@ def make_transform(plan: Plan, lane: Lane, journal: Journal) -> Callable[[FrameB
             from gpupipe.codecs.nvdec import surface_format  # noqa: PLC0415
 
             first = surface_format(plan.source.video, lane.device)
-        chain, same = Chain(plan.steps, lane), FirstSize(first, plan.size_change, journal, lane)
+        chain, same = Chain(plan.steps, lane, journal), FirstSize(first, plan.size_change, journal, lane)
         return lambda batch: chain(same(batch))
     rescale: list[Callable[[FrameBatch], FrameBatch]] = []
 

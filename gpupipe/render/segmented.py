@@ -105,7 +105,7 @@ def _device_workers(
     # Room for every slot and the end of a segment: what holds a decoder up is the lack of a slot, never the channel.
     one: Channel[Job] = Channel(crew, (SLOTS + 1) * plan.sessions)
     channels = [one if shared else Channel[Job](crew, SLOTS + 1) for _ in range(plan.sessions)]
-    compute = Compute.of(plan)
+    compute = Compute.of(plan, journal)
     workers: list[SegmentWorker] = [
         DeviceRunner(plan, board, jobs, compute, journal=journal, stop=stop) for jobs in channels
     ]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from gpupipe.format import FrameFormat
+    from gpupipe.journal import Journal
 
 Working = Literal["any", "rgb"]
 
@@ -55,6 +56,8 @@ class Stage(Protocol):
     larger of its two pictures; memory is planned by it. 48 is R'G'B' in and out in half and full floats, and more."""
     keeps_fields: ClassVar[bool] = True
     """Whether interlaced pictures come out with their two fields intact."""
+    heavy: ClassVar[bool] = False
+    """Whether `__call__` on the CPU is worth all of its cores; else decoder and encoder get most of them."""
 
     def __init__(self, settings: Any) -> None: ...
 
@@ -77,6 +80,22 @@ class Stage(Protocol):
     def models(self) -> tuple[ModelUse, ...]:
         """The networks that it runs, for the report."""
         return ()
+
+    def workspace(self, source: FrameFormat, free: int | None) -> int:
+        """Bytes of the device for intermediate values that do not grow with the number of pictures.
+
+        Beside `scratch`, for stages that cut their work in pieces. The largest of all stages is planned for.
+
+        Args:
+            source: what comes in.
+            free: bytes of the device that are free; None where nobody knows.
+        """
+        del source, free
+        return 0
+
+    def attend(self, journal: Journal, rows: int) -> None:
+        """Told before `prepare` where to report what the user should know, and the most pictures that come at once."""
+        del journal, rows
 
     def prepare(self, source: FrameFormat) -> None:
         """Makes what every frame needs (grids, weights, tables) on `source.device`; called once, before any frame."""

@@ -1,0 +1,87 @@
+"""From a card and its weights to a network that runs on pictures of one size."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from gpupipe.engines.base import DTYPES, Profile
+from gpupipe.engines.eager import Eager
+from gpupipe.engines.running import Running, pixel_bytes
+from gpupipe.engines.sizes import Shape, choose_sizes
+from gpupipe.models.bind import bind
+from gpupipe.models.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import nn
+
+    from gpupipe.engines.base import Network, Precision
+    from gpupipe.format import FrameFormat
+    from gpupipe.journal import Journal
+    from gpupipe.models.card import Card
+
+_PROBE = {"cpu": 64, "cuda": 256}
+"""Side of the picture that a network's memory is measured with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How a network is to run; see the settings of the stage `model`."""
+
+    precision: Precision = "fp32"
+    engine: str = "auto"
+    tile: int | Literal["auto", "off"] = "auto"
+    batch: int | Literal["auto"] = "auto"
+    inputs: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
+    rows: int = 1
+    """Pictures that come at once, at most."""
+    room: int | None = None
+    """Bytes of the device for what is computed in between; None where nobody knows."""
+
+
+def assemble(
+    card: Card, files: dict[str, Path], wanted: Wanted, source: FrameFormat, journal: Journal | None = None
+) -> Running:
+    """The network of a card, prepared for pictures of a format and on its device.
+
+    Raises:
+        EngineError: the engine that was named does not do it.
+        DeviceError: memory is short even for the smallest tiles.
+    """
+    device = source.device
+    network = bind(card, load(card, files), wanted.inputs).to(device, DTYPES[wanted.precision])
+    shape = Shape(source.height, source.width, card.scale, card.halo, card.multiple, card.minimum)
+    measured = _measured(network, shape, wanted, device)
+    sizes = choose_sizes(
+        shape, rows=wanted.rows, room=wanted.room, pixel_bytes=measured, tile=wanted.tile, batch=wanted.batch
+    )
+
+    def make(profile: Profile) -> Network:
+        return Eager().load(network, profile, Path())
+
+    def warn(message: str) -> None:
+        if journal is not None:
+            journal.warn("out-of-memory", f"{card.name}: {message}")
+
+    running = Running(make, shape, sizes, device=device, precision=wanted.precision, warn=warn)
+    with torch.inference_mode():
+        running.prepare()
+    return running
+
+
+def _measured(network: nn.Module, shape: Shape, wanted: Wanted, device: str) -> float:
+    """Bytes for each input pixel; not measured where nothing depends on it."""
+    if wanted.tile != "auto" and wanted.batch != "auto":
+        return 1.0
+    side = -(-max(_PROBE[torch.device(device).type], shape.least) // shape.multiple) * shape.multiple
+    profile = Profile(1, side, side, wanted.precision, device)
+    if device == "cpu":  # the same tensors without their values: takes no time
+        profile, network = replace(profile, device="meta"), copy.deepcopy(network).to("meta")
+    with torch.inference_mode():
+        return pixel_bytes(Eager().load(network, profile, Path()), profile)

@@ -1,0 +1,94 @@
+"""What an engine is: something that makes a network of one shape and precision run fast on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from torch import nn
+
+Precision = Literal["fp32", "fp16", "bf16"]
+DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+Network = Callable[[torch.Tensor], torch.Tensor]
+"""N x C x H x W to N x C' x (scale * H) x (scale * W), on one device and in one dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The one shape that is run, where, and in what precision."""
+
+    batch: int
+    height: int
+    width: int
+    precision: Precision
+    device: str
+    """`cpu` or `cuda:N`."""
+    channels: int = 3
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Of the network's input."""
+        return (self.batch, self.channels, self.height, self.width)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the network's input, weights and output."""
+        return DTYPES[self.precision]
+
+    def __str__(self) -> str:
+        return f"{self.batch} x {self.width}x{self.height} in {self.precision} on {self.device}"
+
+
+class Engine(Protocol):
+    """One way to run networks. What it builds is files in a folder, which the cache keeps; it keeps nothing itself.
+
+    Adding an engine is a module that meets this, and a line in `select.ENGINES`.
+    """
+
+    name: str
+    recipe: int
+    """Counted up when what `build` writes changes, so that older entries of the cache are built anew."""
+    builds: bool
+    """Whether there is anything to build and to keep."""
+
+    def absent(self, device: str) -> str | None:
+        """Why it cannot be used on `device`, in words, or None; asks what is installed, imports nothing heavy."""
+        ...
+
+    def versions(self) -> dict[str, str]:
+        """Of every library that takes part: another version builds anew."""
+        ...
+
+    def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:
+        """Writes what `load` needs into `folder`, which is empty. Raises EngineError."""
+        ...
+
+    def load(self, network: nn.Module, profile: Profile, folder: Path) -> Network:
+        """The network, ready to run on pictures of the profile's shape.
+
+        It may be called while a CUDA Graph is captured, once it has run before. Raises EngineError.
+
+        Args:
+            network: as `build` got it, on the profile's device and in its dtype.
+            profile: as `build` got it.
+            folder: what `build` wrote; read only.
+        """
+        ...
+
+
+@contextmanager
+def arithmetic(profile: Profile) -> Iterator[None]:
+    """Lets cuDNN measure its algorithms for each shape and keep the fastest; fp32 is fp32, not TF32."""
+    if not profile.device.startswith("cuda"):
+        yield
+        return
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False, fp32_precision=None):
+        yield

@@ -1,0 +1,115 @@
+"""A network over whole pictures, in windows and batches as large as memory allows, and smaller when it runs out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+
+from gpupipe.device import release
+from gpupipe.device.room import capturing, ran_out, taken_by
+from gpupipe.engines.base import DTYPES, Profile
+from gpupipe.engines.sizes import Shape, Sizes, smaller
+from gpupipe.errors import DeviceError
+from gpupipe.events import happened
+from gpupipe.models.tile import cut, keep, padded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpupipe.engines.base import Network, Precision
+
+T = TypeVar("T")
+
+
+class Running:
+    """Called with pictures, N x 3 x H x W of `shape`'s size, it gives N x 3 x (scale * H) x (scale * W) in their dtype.
+
+    Args:
+        make: builds the network for a profile.
+        shape: of network and pictures.
+        sizes: what to begin with.
+        device: `cpu` or `cuda:N`.
+        precision: of the network.
+        warn: told in words when memory ran out and what follows.
+    """
+
+    def __init__(
+        self, make: Callable[[Profile], Network], shape: Shape, sizes: Sizes, *,
+        device: str, precision: Precision, warn: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._make, self._shape, self._warn = make, shape, warn
+        self._device, self._precision, self.sizes = device, precision, sizes
+        self._network: Network | None = None
+        self.how = f"eager in {precision}"
+        """The engine and its precision, in words."""
+
+    def prepare(self) -> None:
+        """Builds the network for the sizes at hand. Raises EngineError, and DeviceError where memory is short."""
+        self._lasting(self._ready)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """See the class. Where memory runs out it goes on with less at once, from the same pictures."""
+        return self._lasting(lambda: self._run(x))
+
+    def _lasting(self, call: Callable[[], T]) -> T:
+        while True:
+            try:
+                return call()
+            except (RuntimeError, MemoryError) as error:
+                if not ran_out(error) or capturing(self._device):  # a spoilt capture cannot be gone on with
+                    raise
+            self._shrink()  # behind the handler, whose error keeps what was made so far alive
+
+    def _ready(self) -> Network:
+        if self._network is None:
+            high, wide = self._shape.tiling(self.sizes.tile).window
+            self._network = self._make(Profile(self.sizes.batch, high, wide, self._precision, self._device))
+        return self._network
+
+    def _shrink(self) -> None:
+        before, tile = self.sizes, self.sizes.tile
+        if before.batch > 1:
+            self.sizes = replace(before, batch=before.batch // 2)
+        else:
+            less = smaller(self._shape, tile)
+            if less is None:
+                message = f"out of memory on {self._device} even with {before}"
+                raise DeviceError(message, hint="end other programs that use it")
+            self.sizes = replace(before, tile=less)
+        self._network = None
+        release(self._device)
+        change = f"out of memory with {before}; it goes on with {self.sizes}"
+        happened("smaller-batches" if self.sizes.tile == tile else "smaller-tiles", change)
+        self._warn(change)
+
+    def _run(self, x: torch.Tensor) -> torch.Tensor:
+        network, shape, batch = self._ready(), self._shape, self.sizes.batch
+        plan = shape.tiling(self.sizes.tile)
+        out = x.new_empty((*x.shape[:2], shape.height * shape.scale, shape.width * shape.scale))
+        source = padded(x.to(DTYPES[self._precision]), plan)
+        pairs = [(n, row, column) for n in range(len(x)) for row, column in plan.pieces]
+        for first in range(0, len(pairs), batch):
+            group = pairs[first : first + batch]
+            if plan.whole:
+                windows = source[first : first + batch]
+            else:
+                windows = torch.cat([cut(source[n : n + 1], plan, row, column) for n, row, column in group])
+            if len(group) < batch:  # the last again, so that there is one shape only
+                more = windows[-1:].expand(batch - len(group), -1, -1, -1)
+                windows = torch.cat((windows, more))
+            done = network(windows)
+            if plan.whole:
+                keep(done[: len(group)], out[first : first + batch], *plan.pieces[0], shape.scale)
+                continue
+            for n, (picture, row, column) in enumerate(group):
+                keep(done[n], out[picture], row, column, shape.scale)
+        return out
+
+
+def pixel_bytes(network: Network, profile: Profile) -> float:
+    """What a network takes for each input pixel, measured."""
+    x = torch.rand(profile.shape, device=profile.device).to(profile.dtype)
+    network(x)  # what is made once is not counted
+    return taken_by(lambda: network(x), profile.device) / (profile.batch * profile.height * profile.width)

@@ -1,0 +1,166 @@
+"""Runs a network over every picture: super-resolution, denoising, and whatever else gives a picture for a picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from gpupipe.errors import ConfigError, MediaError, PlanError
+from gpupipe.models import folder
+from gpupipe.models.card import Card, find
+from gpupipe.models.extras import extras, one_to_one
+from gpupipe.models.fetch import verify
+from gpupipe.stages import base
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+    from gpupipe.engines.base import Precision
+    from gpupipe.engines.running import Running
+    from gpupipe.format import FrameFormat
+    from gpupipe.journal import Journal
+
+_GUESS, _LEAST_ROOM = 1024, 256 << 20
+"""Bytes for each input pixel that a network in half floats is planned with; what it gets at least."""
+_SHARE = 4
+"""A network gets that part of the free memory at most."""
+
+
+def _size(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    if isinstance(value, str):
+        return value
+    raise ValueError("give a number from 1 up, or auto")
+
+
+Tile = Annotated[Literal["auto", "off"] | Annotated[int, Field(ge=1, le=16384)], BeforeValidator(_size)]
+Batch = Annotated[Literal["auto"] | Annotated[int, Field(ge=1, le=256)], BeforeValidator(_size)]
+
+
+class ModelSettings(base.Settings):
+    """Which network, and how it is run."""
+
+    card: str = Field(min_length=1)
+    """Its name, see `gpupipe models list`."""
+    precision: Literal["auto", "fp32", "fp16", "bf16"] = "auto"
+    """auto: fp16 on a GPU for sources of up to 10 bits, else fp32."""
+    engine: Literal["auto", "eager", "inductor", "tensorrt"] = "auto"
+    """auto: on a GPU the fastest of what is installed, measured; on the CPU eager."""
+    tile: Tile = "auto"
+    """Longest side of a tile in input pixels; auto cuts where memory asks for it, off never."""
+    batch: Batch = "auto"
+    """Pictures, or tiles, at once."""
+    inputs: dict[str, float | Annotated[tuple[float, ...], Field(strict=False)]] = Field(default_factory=dict)
+    """Further inputs of the network by name, such as the noise of a denoiser."""
+
+
+class Model(base.Stage):
+    """R'G'B' in the source's own primaries and transfer go in as they are, and come out in the same.
+
+    Values beyond 0..1 are given to the network as they are.
+    """
+
+    Settings: ClassVar[type[base.Settings]] = ModelSettings
+    working: ClassVar[base.Working] = "rgb"
+    keeps_fields: ClassVar[bool] = False
+    heavy: ClassVar[bool] = True
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self.settings = settings
+        self._journal: Journal | None = None
+        self._rows = 1
+        self._known: tuple[Card, dict[str, Path]] | None = None
+        self._running: Running | None = None
+
+    def _model(self) -> tuple[Card, dict[str, Path]]:
+        """The card and its weights, checked once."""
+        if self._known is None:
+            try:
+                card = find(self.settings.card)
+                one_to_one(card)
+                extras(card, self.settings.inputs)
+                self._suits(card)
+                self._known = card, verify(card, folder.weights())
+            except (ConfigError, MediaError) as error:
+                raise PlanError(error.message, where=error.where, hint=error.hint) from None
+        return self._known
+
+    def _suits(self, card: Card) -> None:
+        """Raises PlanError where the card forbids what the settings ask."""
+        settings = self.settings
+        if isinstance(settings.tile, int) and card.halo is None:
+            message = f"{card.name} must have the picture whole"
+            raise PlanError(message, hint="use `tile: off`")
+        if (settings.precision == "fp16" and not card.half) or (settings.precision == "bf16" and not card.bfloat16):
+            raise PlanError(f"{card.name} is no good in {settings.precision}", hint="use `precision: auto`")
+
+    def output_format(self, source: FrameFormat) -> FrameFormat:
+        """The source's own, larger by the card's scale. Raises PlanError where card or weights are not there."""
+        card, _ = self._model()
+        return source.with_(width=source.width * card.scale, height=source.height * card.scale)
+
+    def notes(self, source: FrameFormat) -> tuple[str, ...]:
+        """The network, its licence, and what it will run on."""
+        card, _ = self._model()
+        use = "" if card.licence.commercial else ", no licence for commercial use"
+        how = f"{self._precision(source)} on {source.device}, engine {self.settings.engine}"
+        return (f"{card.name}: {card.task} x{card.scale}, weights {card.licence.weights}{use}; {how}",)
+
+    def _precision(self, source: FrameFormat) -> Precision:
+        if self.settings.precision != "auto":
+            return self.settings.precision
+        return "fp16" if source.pixels.name == "rgbf16" and self._model()[0].half else "fp32"
+
+    def workspace(self, source: FrameFormat, free: int | None) -> int:
+        """Bytes of the device that the network gets for what it computes in between, however many pictures come."""
+        from gpupipe.engines.sizes import ENOUGH  # noqa: PLC0415
+
+        pixel = _GUESS * (2 if self._precision(source) == "fp32" else 1)
+        wanted = max(_LEAST_ROOM, pixel * max(ENOUGH, source.width * source.height))
+        return wanted if free is None else max(min(wanted, free // _SHARE), min(_LEAST_ROOM, free))
+
+    def smaller(self) -> ModelSettings | None:
+        """See `base.Stage`: one window at a time, then smaller ones."""
+        settings = self.settings
+        if settings.batch != 1:
+            half = settings.batch // 2 if isinstance(settings.batch, int) else 1
+            return settings.model_copy(update={"batch": half})
+        if self._model()[0].halo is None or (isinstance(settings.tile, int) and settings.tile < 128):
+            return None
+        return settings.model_copy(update={"tile": settings.tile // 2 if isinstance(settings.tile, int) else 512})
+
+    def models(self) -> tuple[base.ModelUse, ...]:
+        """See `base.Stage`."""
+        card, _ = self._model()
+        source, how = card.source, self._running.how if self._running is not None else self.settings.engine
+        where = f"{source.package}=={source.version}"
+        return (base.ModelUse(card.name, card.licence.weights, where, source.sha256, how),)
+
+    def attend(self, journal: Journal, rows: int) -> None:
+        """See `base.Stage`."""
+        self._journal, self._rows = journal, rows
+
+    def prepare(self, source: FrameFormat) -> None:
+        """Loads the network, chooses how much it gets at once from what it takes, and builds it for that."""
+        from gpupipe.device.room import free_bytes  # noqa: PLC0415  imports torch
+        from gpupipe.engines.assemble import Wanted, assemble  # noqa: PLC0415  imports torch
+
+        card, files = self._model()
+        settings = self.settings
+        wanted = Wanted(
+            precision=self._precision(source), engine=settings.engine, tile=settings.tile, batch=settings.batch,
+            inputs=settings.inputs, rows=self._rows, room=self.workspace(source, free_bytes(source.device)),
+        )  # fmt: skip
+        self._running = assemble(card, files, wanted, source, self._journal)
+
+    def __call__(self, planes: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """What the network makes of the pictures, one (N, 3, scale * H, scale * W) tensor."""
+        assert self._running is not None, "prepare() first"
+        return (self._running(planes[0]),)
+
+
+STAGE = Model
