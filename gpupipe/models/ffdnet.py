@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
-import warnings
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from gpupipe.errors import MediaError, first_line
+from gpupipe.models import pickled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,11 +36,5 @@ class FFDNet(nn.Module):
 def read(weights: Path) -> FFDNet:
     """The network in evaluation mode; the pickle may hold tensors and nothing else. Raises MediaError."""
     model = FFDNet()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of unusual pickles, before it refuses them
-            state = torch.load(weights, map_location="cpu", weights_only=True)
-        model.load_state_dict(state)
-    except (pickle.UnpicklingError, RuntimeError, TypeError, AttributeError, EOFError) as error:
-        raise MediaError(f"holds no weights of FFDNet: {first_line(error)}", where=str(weights)) from error
-    return model.eval().requires_grad_(requires_grad=False)
+    pickled.fill(model, pickled.state(weights, "FFDNet"), weights, "FFDNet")
+    return model

