@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+_SHORT = re.compile(r"out[ _]of[ _]memory|ALLOCATOR_FAILURE", re.IGNORECASE)
+"""As CUDA, NVDEC, NVENC, torch and nvJPEG call it."""
+
 
 def first_line(error: BaseException) -> str:
     """The first line of a library's message that says something; its messages run over many, or are empty."""
@@ -43,12 +48,42 @@ class MediaError(GpupipeError):
     """A file cannot be read or written."""
 
 
+class SourceError(MediaError):
+    """The source cannot be read, or holds no picture: trying again, here or elsewhere, will not help."""
+
+    exit_code = 5
+
+
 class DeviceError(GpupipeError):
     """A GPU, its driver or its memory failed."""
 
 
 class EngineError(GpupipeError):
     """A network cannot be built, loaded or run by an engine."""
+
+
+class CapabilityError(PlanError, DeviceError):
+    """This machine lacks what is asked for: a GPU, a codec of it, a library. Another machine may have it."""
+
+    exit_code = 6
+
+
+class ShortMemoryError(PlanError, DeviceError, MediaError):
+    """Not enough memory, of the GPU or of the host."""
+
+    exit_code = 7
+
+
+def device_failure(message: str, *, where: str | None = None, hint: str | None = None) -> DeviceError:
+    """The error for what a library says of a GPU: one of its own where memory is short."""
+    kind = ShortMemoryError if _SHORT.search(message) else DeviceError
+    return kind(message, where=where, hint=hint)
+
+
+class FarmError(GpupipeError):
+    """The machines that were to do the work are gone; what they had finished is kept."""
+
+    exit_code = 8
 
 
 class StoppedError(GpupipeError):

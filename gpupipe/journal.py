@@ -61,3 +61,29 @@ class Journal:
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def add(self, entry: Entry) -> None:
+        """Records what another journal had collected."""
+        self.warn(entry.code, entry.message, count=entry.count)
+        with self._lock:
+            mine = self.entries[entry.code]
+            mine.places += entry.places[: max(0, self.KEEP - len(mine.places))]
+
+
+class Notes(Journal):
+    """The journal of one lane: what is told to it goes to the run's own too, and can be taken segment by segment."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__()
+        self._journal = journal
+
+    def warn(self, code: str, message: str, *, place: str | None = None, count: int = 1) -> None:
+        """See `Journal`."""
+        super().warn(code, message, place=place, count=count)
+        self._journal.warn(code, message, place=place, count=count)
+
+    def take(self) -> tuple[Entry, ...]:
+        """What came since the last time."""
+        with self._lock:
+            taken, self.entries = tuple(self.entries.values()), {}
+        return taken

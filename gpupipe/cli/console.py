@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from gpupipe.journal import Entry
+
 
 def printable(text: str) -> str:
     r"""`text` on one line, with everything a terminal would obey instead of show written as an escape (\n, \x1b)."""
@@ -90,6 +92,11 @@ class Console:
         """Something the user should know; the run goes on."""
         self.event("warning", code=code, message=message, count=count)
         self.say(f"warning: {message}")
+
+    def first(self, entry: Entry) -> None:
+        """The first warning of its kind is told at once; how often it happened is told at the end."""
+        place = f" ({entry.places[0]})" if entry.places else ""
+        self.warning(entry.code, f"{entry.message}{place}", entry.count)
 
     def error(self, message: str, code: int) -> None:
         """Why the program ends; shown even when it is to be quiet."""

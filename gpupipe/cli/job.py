@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def prepare(config: Path, source: Path | None, output: Path | None, *, device: str | None, strict: bool) -> Plan:
+def prepare(
+    config: Path, source: Path | None, output: Path | None, *, device: str | None, strict: bool, keep: bool = False
+) -> Plan:
     """Reads the config, looks at the source and plans. What the command line says overrides the config.
 
-    Relative paths, those in the config too, start from the current directory. Raises GpupipeError.
+    With `keep` the plan is one of segments that are kept, whatever the config says. Relative paths, those in the
+    config too, start from the current directory. Raises GpupipeError.
     """
     settings = load_config(config)
+    if keep:
+        settings = settings.model_copy(update={"resume": "keep"})
     source = source or (Path(settings.input) if settings.input else None)
     output = output or (Path(settings.output.path) if settings.output.path else None)
     if source is None:

@@ -24,9 +24,18 @@ def _device(ctx: click.Context, parameter: click.Parameter, value: str | None) -
 device = click.option("--device", callback=_device, help="auto, cpu, cuda or cuda:N; overrides the config.")
 
 
+def talk(command: Callable[..., object]) -> Callable[..., object]:
+    """How much is said, and in which form."""
+    quiet = click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
+    log = click.option(
+        "--log", type=click.Choice(["text", "json"]), default="text", help="Form of what goes to stderr."
+    )
+    return quiet(log(command))
+
+
 def job(command: Callable[..., object]) -> Callable[..., object]:
     """CONFIG [INPUT] [OUTPUT] and the options of `run` and `plan`."""
-    decorators = [
+    decorators: list[Callable[[Callable[..., object]], Callable[..., object]]] = [
         click.argument("config", type=PATH),
         click.argument("input", type=PATH, required=False),
         click.argument("output", type=PATH, required=False),
@@ -35,8 +44,7 @@ def job(command: Callable[..., object]) -> Callable[..., object]:
         click.option(
             "--strict", is_flag=True, help="Warnings known before work are errors; later ones give exit code 4."
         ),
-        click.option("--quiet", is_flag=True, help="Nothing on stderr but errors."),
-        click.option("--log", type=click.Choice(["text", "json"]), default="text", help="Form of what goes to stderr."),
+        talk,
     ]
     for decorate in reversed(decorators):
         command = decorate(command)

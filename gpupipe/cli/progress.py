@@ -43,15 +43,15 @@ def reporting(console: Console, watch: Watch, device: str) -> Iterator[Report]:
 
 
 def _facts(now: Progress, reading: Reading) -> dict[str, object]:
-    rate = now.frames / now.elapsed if now.elapsed > 0 else 0.0
     done = reading.computed
-    left = (now.total - done) / (done / now.elapsed) if now.total and done and now.elapsed > 0 else None
+    rate = (done - now.kept) / now.elapsed if now.elapsed > 0 else 0.0
+    left = (now.total - done) / rate if now.total and rate > 0 else None
     return {
         "frames": now.frames,
         "total": now.total,
         "position_seconds": round(now.pts_seconds, 3),
         "elapsed_seconds": round(now.elapsed, 3),
-        "frames_per_second": round(rate, 1),
+        "frames_per_second": round(now.rate, 1),
         "realtime_ratio": round(reading.media / now.elapsed, 3) if now.elapsed > 0 else 0.0,
         "eta_seconds": None if left is None else round(max(0.0, left), 1),
         "lanes": {lane.name: round(lane.occupancy, 3) for lane in reading.lanes},
@@ -61,7 +61,7 @@ def _facts(now: Progress, reading: Reading) -> dict[str, object]:
 
 def _line(now: Progress) -> str:
     """`1200/3000 frames (40 %), 240 a second, 0:08 left`."""
-    rate = now.frames / now.elapsed if now.elapsed > 0 else 0.0
+    rate = now.rate
     if not now.total:
         return f"{now.frames} frames, {rate:.0f} a second"
     left = f", {clock((now.total - now.frames) / rate)} left" if rate > 0 and now.total > now.frames else ""

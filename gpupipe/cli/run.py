@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from gpupipe.cli.observe import Observer, exporting, listening_at, observing, re
 from gpupipe.cli.options import PATH, as_json, job
 from gpupipe.cli.progress import reporting
 from gpupipe.cli.stop import stopping
-from gpupipe.journal import Entry, Journal
+from gpupipe.journal import Journal
 from gpupipe.render import Watch, render
 from gpupipe.render.audit import CopyAudit
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 @click.command(name="run", short_help="Carry out a config.")
 @job
+@click.option("--restart", is_flag=True, help="Throw away what a stopped run has kept, and begin anew.")
 @click.option("--audit-copies", is_flag=True, help="Count what is copied to and from the GPU, beside the bitstreams.")
 @click.option("--log-file", type=PATH, help="Add all that is said to the end of this file.")
 @click.option("--report", type=PATH, multiple=True, callback=report_paths, metavar="FILE",
@@ -49,6 +51,7 @@ def command(
     quiet: bool,
     log: str,
     log_file: Path | None,
+    restart: bool,
     audit_copies: bool,
     report: tuple[Path, ...],
     metrics_port: tuple[int, str] | None,
@@ -56,28 +59,31 @@ def command(
 ) -> int:
     """Do what CONFIG says to INPUT and write OUTPUT, which appears only when it is whole.
 
-    INPUT and OUTPUT override the config. Relative paths start from the current directory.
+    INPUT and OUTPUT override the config. Relative paths start from the current directory. A run that keeps its
+    finished segments (`resume` in the config) is gone on with by the same command.
     """
     console.quiet, console.json_log = quiet, log == "json"
     if log_file is not None:
         console.log_to(log_file)
     stop = Event()
-    with stopping(stop, console):
+    with stopping(stop, console) as stops:
         plan = prepare(config, input, output, device=device, strict=strict)
+        stops.kept = plan.ledger
         for line in plan.lines():
             console.say(line)
         console.event("start", plan=plan.to_json())
         for notice in plan.warnings:
             console.warning(notice.code, notice.message)
-        journal = Journal(lambda entry: _first(console, entry))
+        journal = Journal(console.first)
         watch = Watch()
         with (
             observing(plan, watch, journal, report, overwrite=overwrite) as observer,
             exporting(console, metrics_port, plan, watch, journal),
         ):
             result, audit = _carry_out(
-                console, plan, journal, stop, overwrite=overwrite, audited=audit_copies, watch=watch, observer=observer
-            )
+                console, plan, journal, stop, overwrite=overwrite, restart=restart, audited=audit_copies, watch=watch,
+                observer=observer,
+            )  # fmt: skip
             observer.conclude(result, None, audit)
     _conclude(console, result, journal, audit)
     if as_json:
@@ -87,22 +93,16 @@ def command(
 
 
 def _carry_out(
-    console: Console, plan: Plan, journal: Journal, stop: Event, *, overwrite: bool, audited: bool, watch: Watch,
-    observer: Observer,
+    console: Console, plan: Plan, journal: Journal, stop: Event, *, overwrite: bool, restart: bool, audited: bool,
+    watch: Watch, observer: Observer,
 ) -> tuple[RenderResult, AuditReport | None]:  # fmt: skip
+    carry_out = partial(render, plan, overwrite=overwrite, restart=restart, journal=journal, stop=stop, watch=watch)
     with reporting(console, watch, plan.device) as progress, observer.recorder or nullcontext():
         if not audited:
-            return render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress, watch=watch), None
+            return carry_out(progress=progress), None
         with CopyAudit(plan) as audit:
-            told = audit.watching(progress)
-            result = render(plan, overwrite=overwrite, journal=journal, stop=stop, progress=told, watch=watch)
+            result = carry_out(progress=audit.watching(progress))
     return result, audit.report(result.output)
-
-
-def _first(console: Console, entry: Entry) -> None:
-    """Told at once; how often it happened is told at the end."""
-    place = f" ({entry.places[0]})" if entry.places else ""
-    console.warning(entry.code, f"{entry.message}{place}", entry.count)
 
 
 def _conclude(console: Console, result: RenderResult, journal: Journal, audit: AuditReport | None) -> None:
@@ -114,8 +114,13 @@ def _conclude(console: Console, result: RenderResult, journal: Journal, audit: A
         console.say(f"quality  {score}")
     for line in audit.lines() if audit is not None else ():
         console.say(line)
-    rate = f" ({result.frames / result.seconds:.0f} a second)" if result.seconds > 0 else ""
-    counts = ((result.repeated, "repeated"), (result.dropped, "dropped"), (len(journal), "kinds of warnings"))
+    rate = f" ({result.rate:.0f} a second)" if result.seconds > 0 else ""
+    counts = (
+        (result.kept, "from earlier runs"),
+        (result.repeated, "repeated"),
+        (result.dropped, "dropped"),
+        (len(journal), "kinds of warnings"),
+    )
     changed = "".join(f", {n} {what}" for n, what in counts if n)
     console.say(f"done: {result.output}: {result.frames} frames in {result.seconds:.1f} s{rate}{changed}")
     console.event("done", result=result, warnings=list(journal.entries.values()), copies=audit)

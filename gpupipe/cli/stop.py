@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpupipe.media.output import UNFINISHED
@@ -19,10 +20,18 @@ if TYPE_CHECKING:
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+@dataclass(slots=True)
+class Stops:
+    """What is said to who stops a run."""
+
+    kept: bool = False
+    """Whether finished segments are kept."""
+
+
 @contextmanager
-def stopping(stop: Event, console: Console) -> Iterator[None]:
+def stopping(stop: Event, console: Console) -> Iterator[Stops]:
     """Sets `stop` at the first signal; at the second the process ends with code 130; only the unfinished file goes."""
-    asked = False
+    asked, stops = False, Stops()
 
     def react(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         nonlocal asked
@@ -30,7 +39,8 @@ def stopping(stop: Event, console: Console) -> Iterator[None]:
             for path in tuple(UNFINISHED):
                 with suppress(OSError):
                     path.unlink()
-            os.write(2, b"error: stopped at once; nothing was written under the output's name\n")
+            kept = b"; finished segments are kept, the same command goes on" if stops.kept else b""
+            os.write(2, b"error: stopped at once; nothing was written under the output's name" + kept + b"\n")
             os._exit(130)
         asked = True
         stop.set()
@@ -42,7 +52,7 @@ def stopping(stop: Event, console: Console) -> Iterator[None]:
 
     before = {number: signal.signal(number, react) for number in SIGNALS}
     try:
-        yield
+        yield stops
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -14,7 +14,7 @@ from gpupipe.codecs.frame_numbers import COUNTING, FrameNumbers, bitstream_rate
 from gpupipe.codecs.libav_log import captured_log, captured_stderr, reason
 from gpupipe.codecs.libav_options import FLAG_GLOBAL_HEADER, FLAG_INTERLACED, check_options, rate_control
 from gpupipe.color import AV_RANGE
-from gpupipe.errors import MediaError, PlanError
+from gpupipe.errors import MediaError, PlanError, ShortMemoryError
 from gpupipe.format import FIELD_ORDERS, FrameFormat, pixel_format
 from gpupipe.frame import NO_PTS, FrameBatch
 
@@ -59,7 +59,7 @@ class LibavDecoder:
             return
         except av.error.FFmpegError as error:
             if isinstance(error, av.error.MemoryError):
-                raise MediaError(
+                raise ShortMemoryError(
                     "out of memory while decoding", hint="use a smaller picture or fewer threads"
                 ) from None
             place = "at the end" if packet is None else f"pts {packet.pts}"

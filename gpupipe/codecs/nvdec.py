@@ -13,7 +13,7 @@ from gpupipe.codecs import pynv
 from gpupipe.codecs.nvdec_support import CODECS, StreamFacts, supports, surface_format
 from gpupipe.codecs.sequence import base_layer, layered, signature
 from gpupipe.device.driver import primary_context, same_context
-from gpupipe.errors import DeviceError, first_line
+from gpupipe.errors import DeviceError, device_failure, first_line
 from gpupipe.frame import NO_PTS, FrameBatch
 from gpupipe.journal import Journal
 
@@ -111,7 +111,7 @@ class NvdecDecoder:
                     usedevicememory=True,
                 )
         except Exception as error:  # noqa: BLE001  its exceptions share no base
-            raise DeviceError(f"NVDEC does not open: {first_line(error)}", where=self._lane.device,
+            raise device_failure(f"NVDEC does not open: {first_line(error)}", where=self._lane.device,
                               hint="use `device: cpu`") from None  # fmt: skip
 
     def _reopen(self) -> None:
@@ -228,7 +228,7 @@ class NvdecDecoder:
             frames = self._session.Decode(data)
         except Exception as error:  # noqa: BLE001  its exceptions share no base
             if self._broken or not self._shown:
-                raise DeviceError(f"NVDEC failed: {first_line(error)}", where=f"pts {pts}",
+                raise device_failure(f"NVDEC failed: {first_line(error)}", where=f"pts {pts}",
                                   hint="use `device: cpu`") from None  # fmt: skip
             self._journal.warn("decode-error", f"damaged video: NVDEC failed: {first_line(error)}", place=f"pts {pts}")
             self._broken = True

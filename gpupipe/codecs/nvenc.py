@@ -16,7 +16,7 @@ from gpupipe.codecs.reorder import DtsClock, reorder_depth
 from gpupipe.codecs.sei import before_picture, hdr_sei
 from gpupipe.color import UNSPECIFIED, ChromaLocation, Range
 from gpupipe.device.driver import primary_context, same_context
-from gpupipe.errors import DeviceError, PlanError
+from gpupipe.errors import CapabilityError, DeviceError, device_failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,8 +149,8 @@ class NvencEncoder:
         if reason is None and settings.input_format.pixels.name not in pixel_formats(settings.codec):
             reason = f"it does not take {settings.input_format.pixels.name}"
         if reason is not None:
-            raise PlanError(f"nvenc cannot encode {settings.codec}: {reason}", where="output.video.encoder",
-                            hint="use `encoder: auto`")  # fmt: skip
+            message = f"nvenc cannot encode {settings.codec}: {reason}"
+            raise CapabilityError(message, where="output.video.encoder", hint="use `encoder: auto`")
         bf = b_frames(settings, row.max_b_frames)
         self._session = self._open(arguments(settings, bf), gpu)
         step = round(1 / (settings.rate * settings.time_base)) if settings.rate else 1
@@ -176,7 +176,7 @@ class NvencEncoder:
                     gpu_id=gpu, cudacontext=context, cudastream=self._lane.handle, **options,
                 )  # fmt: skip
         except Exception as error:  # noqa: BLE001  its exceptions share no base
-            raise DeviceError(f"NVENC does not open for {source}: {encoder_reason(error)}", where=self._lane.device,
+            raise device_failure(f"NVENC does not open for {source}: {encoder_reason(error)}", where=self._lane.device,
                               hint="use `encoder: auto`, or other options") from None  # fmt: skip
 
     def encode(self, batch: FrameBatch) -> list[Packet]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpupipe.errors import DeviceError
+from gpupipe.errors import CapabilityError, device_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,7 @@ def check(status: int, call: str, where: str | None = None) -> None:
     if status:
         name = STATUS[status] if status < len(STATUS) else f"status {status}"
         hint = "the GPU's memory is full: fewer sessions need less of it" if name == "ALLOCATOR_FAILURE" else None
-        raise DeviceError(f"nvJPEG failed: {name} in {call}", where=where, hint=hint)
+        raise device_failure(f"nvJPEG failed: {name} in {call}", where=where, hint=hint)
 
 
 def _candidates() -> Iterator[str]:
@@ -127,5 +127,5 @@ def load() -> Library:
     """The library. Raises DeviceError where it is not installed."""
     found, reason = _load()
     if found is None:
-        raise DeviceError(reason, hint=HINT)
+        raise CapabilityError(reason, hint=HINT)
     return found

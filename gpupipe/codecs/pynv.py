@@ -6,7 +6,7 @@ import importlib
 from functools import lru_cache
 from typing import Any
 
-from gpupipe.errors import DeviceError, first_line
+from gpupipe.errors import CapabilityError, first_line
 
 HINT = "pip install 'gpupipe[gpu]', and in a container NVIDIA_DRIVER_CAPABILITIES=compute,video,utility"
 
@@ -31,7 +31,7 @@ def load() -> Any:
     """The PyNvVideoCodec module. Raises DeviceError where it cannot be imported."""
     module, reason = _import()
     if module is None:
-        raise DeviceError(str(reason), hint=HINT)
+        raise CapabilityError(str(reason), hint=HINT)
     return module
 
 

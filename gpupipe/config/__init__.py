@@ -168,6 +168,8 @@ class Config(Strict):
     """Whether the source is cut at key frames into pieces that are rendered side by side."""
     sessions: Sessions = "auto"
     """How many segments run side by side."""
+    resume: Literal["auto", "keep", "off"] = "auto"
+    """Whether finished segments are kept beside the output until it is whole, so that the same command goes on."""
     graphs: Literal["auto", "off"] = "auto"
     """Whether the GPU's work on a batch is captured as one CUDA Graph."""
     stages: tuple[StageEntry, ...] = ()

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gpupipe.device.driver import driver
-from gpupipe.errors import DeviceError
+from gpupipe.errors import CapabilityError, DeviceError
 
 if TYPE_CHECKING:
     from gpupipe.device.base import Lane
@@ -30,11 +30,15 @@ def pick_device(wanted: str) -> str:
         raise DeviceError(f"no device is called {wanted!r}", where="device", hint="auto, cpu, cuda or cuda:N")
     if not found.gpus:
         reason = found.reason or "this machine has no NVIDIA GPU"
-        raise DeviceError(f"{wanted} was asked for, but {reason}", where="device", hint="use `device: cpu` or `auto`")
+        raise CapabilityError(
+            f"{wanted} was asked for, but {reason}", where="device", hint="use `device: cpu` or `auto`"
+        )
     index = int(wanted.partition(":")[2] or 0)
     if index >= len(found.gpus):
         have = f"{len(found.gpus)} GPU{'s' * (len(found.gpus) > 1)}"
-        raise DeviceError(f"{wanted} was asked for, but there is only {have}", where="device", hint="count from cuda:0")
+        raise CapabilityError(
+            f"{wanted} was asked for, but there is only {have}", where="device", hint="count from cuda:0"
+        )
     return f"cuda:{index}"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpupipe.device.driver import enter_context
-from gpupipe.errors import DeviceError, first_line
+from gpupipe.errors import CapabilityError, device_failure, first_line
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -37,7 +37,7 @@ class CudaLane:
             self.stream: Any = torch.cuda.Stream(device=device, priority=-1 if urgent else 0)  # type: ignore[no-untyped-call]
         except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
             message = f"torch cannot use {device}: {first_line(error)}"
-            raise DeviceError(message, hint="install a CUDA build of torch") from None
+            raise CapabilityError(message, hint="install a CUDA build of torch") from None
         self.handle = int(self.stream.cuda_stream)
 
     def active(self) -> AbstractContextManager[object]:
@@ -59,7 +59,7 @@ class CudaLane:
         try:
             self.stream.synchronize()
         except RuntimeError as error:
-            raise DeviceError(f"{self.device} failed: {first_line(error)}") from None
+            raise device_failure(f"{self.device} failed: {first_line(error)}") from None
 
 
 def release_spare() -> None:

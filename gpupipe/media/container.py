@@ -18,7 +18,7 @@ import av
 import av.logging
 
 from gpupipe.codecs.libav_log import captured_log
-from gpupipe.errors import MediaError
+from gpupipe.errors import SourceError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,30 +44,30 @@ class StreamNotes:
 
 
 def check_readable(path: Path) -> None:
-    """Raises MediaError where a path cannot be a source, before libav says so less clearly."""
+    """Raises SourceError where a path cannot be a source, before libav says so less clearly."""
     name = str(path)
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise MediaError("no such file", where=name, hint="check the path") from None
+        raise SourceError("no such file", where=name, hint="check the path") from None
     except PermissionError:
-        raise MediaError("no permission to look into its folder", where=name, hint="check owner and mode") from None
+        raise SourceError("no permission to look into its folder", where=name, hint="check owner and mode") from None
     except OSError as error:  # too long a name, a link that points to itself
-        raise MediaError(f"cannot be read: {error.strerror}", where=name, hint="check the path") from None
+        raise SourceError(f"cannot be read: {error.strerror}", where=name, hint="check the path") from None
     if stat.S_ISDIR(found.st_mode):
-        raise MediaError("is a directory, not a media file", where=name, hint="name one file")
+        raise SourceError("is a directory, not a media file", where=name, hint="name one file")
     if not stat.S_ISREG(found.st_mode):
-        raise MediaError(
+        raise SourceError(
             "is not a regular file", where=name, hint="copy it to a file first; gpupipe reads a source twice"
         )
     if not os.access(path, os.R_OK):
-        raise MediaError("no permission to read it", where=name, hint="check owner and mode")
+        raise SourceError("no permission to read it", where=name, hint="check owner and mode")
     if found.st_size == 0:
-        raise MediaError("is empty (0 bytes)", where=name, hint="copy or record it again")
+        raise SourceError("is empty (0 bytes)", where=name, hint="copy or record it again")
 
 
 def open_input(path: Path) -> InputContainer:
-    """Opens a source. Raises MediaError naming the file.
+    """Opens a source. Raises SourceError naming the file.
 
     The path goes to libav as a `file:` URL, so colons, leading dashes and the like are never read as protocol names.
     """
@@ -79,9 +79,9 @@ def open_input(path: Path) -> InputContainer:
         except UnicodeDecodeError:  # PyAV 18; 19 does this by itself, and no longer has the argument
             return av.open(url, metadata_errors="surrogateescape")
     except UnicodeEncodeError:
-        raise MediaError("its name is not valid UTF-8", where=repr(str(path)), hint="rename it") from None
+        raise SourceError("its name is not valid UTF-8", where=repr(str(path)), hint="rename it") from None
     except (av.FFmpegError, OSError) as error:
-        raise MediaError(
+        raise SourceError(
             f"cannot be read as a media file: {_reason(url, error)}",
             where=str(path),
             hint="truncated, damaged, or not a media file at all",

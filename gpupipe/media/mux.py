@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import av
 import av.error
 
-from gpupipe.errors import MediaError
+from gpupipe.errors import MediaError, SourceError
 from gpupipe.media import containers, describe, matroska
 from gpupipe.media.container import open_input
 from gpupipe.media.header import HeaderBuilder, VideoHeader, span_of
@@ -197,7 +197,7 @@ class Muxer:
             return
         if self._video is None:
             self.abort()
-            raise MediaError("no picture was encoded", where=str(self._source.path), hint="see `gpupipe probe`")
+            raise SourceError("no picture was encoded", where=str(self._source.path), hint="see `gpupipe probe`")
         for lane in self._lanes.values():
             for packet in lane.finish():
                 self._write(packet)

@@ -15,6 +15,8 @@ from gpupipe.errors import MediaError
 if TYPE_CHECKING:
     from types import TracebackType
 
+LEDGER = ".gpupipe"
+"""What a folder beside the output is called, after the output, that holds the pieces of a long run."""
 _TEMPORARY = re.compile(r"\.(.+)\.gpupipe-\d+(?:-\d+)?\.part", re.DOTALL)
 UNFINISHED: set[Path] = set()
 """Files of this process that have no name of their own yet: who ends it at once takes them away first."""
@@ -34,6 +36,8 @@ def libav_url(path: Path) -> str:
 def shown(path: Path) -> str:
     """The name that people know: a temporary name of ours stands for the output's own."""
     match = _TEMPORARY.fullmatch(path.name)
+    if match and path.parent.name == match[1] + LEDGER:
+        path = path.parent
     return str(path.with_name(match[1]) if match else path)
 
 
@@ -79,15 +83,17 @@ class OutputFile:
     removes what was written. Nothing ever stands under `name` but a whole file.
     """
 
-    def __init__(self, name: Path, *, overwrite: bool = False, inputs: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self, name: Path, *, overwrite: bool = False, inputs: tuple[Path, ...] = (), within: Path | None = None
+    ) -> None:
         self.name = name
         """What the user called it."""
         self.path = name
-        """Where to write: in the same folder, hidden, with our name and process number."""
+        """Where to write: in the same folder or `within` one in it, hidden, with our name and process number."""
         self._final = name
         """`name` with symbolic links followed, so that a link stays one."""
         self._overwrite = overwrite
-        self._inputs = inputs
+        self._inputs, self._within = inputs, within
         self._created = False
 
     def check(self) -> None:
@@ -133,7 +139,9 @@ class OutputFile:
         stem = os.fsencode(self._final.name)[: _NAME_BYTES - len(suffix) - 12]
         for attempt in range(1000):
             number = f"-{attempt}" if attempt else ""
-            candidate = self._final.parent / os.fsdecode(b"." + stem + f"{suffix}{number}.part".encode())
+            candidate = (self._within or self._final.parent) / os.fsdecode(
+                b"." + stem + f"{suffix}{number}.part".encode()
+            )
             try:
                 os.close(os.open(candidate, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
             except FileExistsError:

@@ -15,7 +15,7 @@ from av.codec.context import ThreadType
 from av.sidedata.sidedata import Type
 
 from gpupipe.codecs.libav_log import captured_log
-from gpupipe.errors import MediaError
+from gpupipe.errors import SourceError
 from gpupipe.media.source import HdrInfo
 from gpupipe.media.timecode import Timecode
 
@@ -43,7 +43,7 @@ class FirstPicture:
 
 
 def first_picture(container: InputContainer, stream: av.VideoStream, where: str) -> FirstPicture:
-    """Decodes up to the first picture, on one thread. Raises MediaError where there is none."""
+    """Decodes up to the first picture, on one thread. Raises SourceError where there is none."""
     context = stream.codec_context
     context.thread_type, context.thread_count = ThreadType.NONE, 1
     failed = tried = 0
@@ -62,7 +62,7 @@ def first_picture(container: InputContainer, stream: av.VideoStream, where: str)
     except av.FFmpegError:
         failed += 1
     codec = context.codec.canonical_name
-    raise MediaError(
+    raise SourceError(
         f"no picture of video stream {stream.index} ({codec}) can be decoded, {tried} packets tried",
         where=where,
         hint="the file is damaged or encrypted",

@@ -9,7 +9,7 @@ import av
 from av.stream import Disposition
 
 from gpupipe.color import UNSPECIFIED, ChromaLocation, ColorSpec, Matrix, Range
-from gpupipe.errors import MediaError
+from gpupipe.errors import SourceError
 from gpupipe.format import FIELD_ORDERS, FieldOrder, FrameFormat
 from gpupipe.media.container import StreamNotes, clean_tags, open_input, stream_notes
 from gpupipe.media.layout import layout_of
@@ -27,7 +27,7 @@ _BELIEVABLE_BITS = 50
 
 
 def probe(path: Path) -> SourceInfo:
-    """Describes a source file; decodes its first picture. Raises MediaError where no video of it can be decoded."""
+    """Describes a source file; decodes its first picture. Raises SourceError where no video of it can be decoded."""
     with open_input(path) as container:
         stream = main_video(container, str(path))
         described = stream_notes(container)
@@ -51,16 +51,16 @@ def probe(path: Path) -> SourceInfo:
 
 
 def main_video(container: InputContainer, where: str) -> av.VideoStream:
-    """The first video stream that is no cover picture. Raises MediaError."""
+    """The first video stream that is no cover picture. Raises SourceError."""
     videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
     if not videos:
         kinds = ", ".join(sorted({s.type for s in container.streams})) or "no streams at all"
-        raise MediaError(
+        raise SourceError(
             f"has no video stream ({container.format.name}: {kinds})", where=where, hint="name a video file"
         )
     if cast("Any", videos[0]).codec_context is None:  # the stub does not know of streams without a decoder
         name = getattr(videos[0], "name", None) or "of an unknown kind"
-        raise MediaError(
+        raise SourceError(
             f"its video is {name}, for which this libav has no decoder", where=where, hint="convert it first"
         )
     return videos[0]

@@ -11,7 +11,7 @@ from gpupipe.codecs.base import EncoderSettings
 from gpupipe.codecs.libav import rehearse
 from gpupipe.device import pick_device
 from gpupipe.device.driver import free_memory
-from gpupipe.errors import PlanError
+from gpupipe.errors import CapabilityError, PlanError
 from gpupipe.media import carry, timecode, timeline
 from gpupipe.media.pixels import losses
 from gpupipe.plan.chain import ChainBuilder, at, entries
@@ -27,7 +27,7 @@ from gpupipe.plan.encoder import (
 )
 from gpupipe.plan.memory import Budget, fit, need_of
 from gpupipe.plan.model import Notice, Plan, Step
-from gpupipe.plan.segments import batch_size, choose_segments, graphable
+from gpupipe.plan.segments import batch_size, choose_segments, graphable, keeps
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -105,6 +105,7 @@ def make_plan(
         warnings=tuple(warnings),
         notes=(*info.notes, *dict.fromkeys(builder.notes)),
         quality=config.quality,
+        ledger=keeps(config, info, segments, on_device=engines > 0),
     )
     _refuse(plan, config, strict=strict)
     if not choice.on_device:
@@ -252,7 +253,7 @@ def _refuse(plan: Plan, config: Config, *, strict: bool) -> None:
     copies = [s for s in plan.steps if s.kind in ("upload", "download")]
     if config.memory == "device_only":
         if plan.device == "cpu":
-            raise PlanError(
+            raise CapabilityError(
                 "device_only needs a GPU", where="memory", hint="see `gpupipe doctor`, or use `memory: auto`"
             )
         if copies or plan.encoder.encoder not in DEVICE_ENCODERS:

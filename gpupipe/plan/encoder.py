@@ -9,7 +9,7 @@ import av
 import av.error
 
 from gpupipe.color import ChromaLocation, Matrix, Range
-from gpupipe.errors import PlanError
+from gpupipe.errors import CapabilityError, PlanError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat, PixelFormat, pixel_format
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def choose_encoder(video: VideoOutput, picture: FrameFormat, device: str) -> Cho
             codec = codecs[0]
         why_not = _device_refusal(video.encoder, codec, picture, device, video)
         if why_not:
-            raise PlanError(f"{video.encoder} cannot encode {codec} here: {why_not}", where="output.video.encoder",
-                            hint="use `encoder: auto`")  # fmt: skip
+            message = f"{video.encoder} cannot encode {codec} here: {why_not}"
+            raise CapabilityError(message, where="output.video.encoder", hint="use `encoder: auto`")
         return Choice(codec, video.encoder, "named in the config", on_device=True)
     if video.encoder != "auto":
         found = _libav(video.encoder, "output.video.encoder")

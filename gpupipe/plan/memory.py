@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpupipe import stages
 from gpupipe.codecs.nvjpeg import lane_bytes
-from gpupipe.errors import PlanError
+from gpupipe.errors import ShortMemoryError
 from gpupipe.plan.encoder import DEVICE_ENCODERS
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def fit(need: Need, sessions: int, batch: int, free: int | None, *, device: str,
     least = 1 if not asked else sessions
     if most < least:
         wanted = "one session" if least == 1 else f"{least} sessions"
-        raise PlanError(
+        raise ShortMemoryError(
             f"{device} has {_size(free)} of memory free, and {wanted} of this run need{'s' * (least == 1)} about "
             f"{_size(need.bytes(least, smaller))}",
             where="device" if most == 0 else "sessions",

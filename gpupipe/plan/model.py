@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -29,6 +30,7 @@ _ANYWHERE = {
     "memory_reason",
     "batch",
     "quality",
+    "ledger",
 }
 """What of a plan decides neither pixels nor times."""
 StepKind = Literal["stage", "convert", "upload", "download", "even"]
@@ -103,6 +105,8 @@ class Plan:
     notes: tuple[str, ...]
     quality: Quality | None = None
     """What is measured of the result before it gets its name."""
+    ledger: bool = False
+    """Whether finished segments are kept beside the output, so that a run that was stopped goes on."""
 
     def to_json(self) -> dict[str, Plain]:
         """The whole plan as plain data."""
@@ -118,7 +122,12 @@ class Plan:
 
     def digest(self) -> str:
         """Of everything that decides the pixels and the times, and so tells whether a stored piece still fits."""
+        return hashlib.sha256(json.dumps(self.deciding(), sort_keys=True).encode()).hexdigest()
+
+    def deciding(self) -> dict[str, Plain]:
+        """Everything that decides the pixels and the times; which of several GPUs it is does not."""
         data = plain(self)
         assert isinstance(data, dict)
-        relevant = {k: v for k, v in data.items() if k not in _ANYWHERE}
-        return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
+        text = json.dumps({k: v for k, v in data.items() if k not in _ANYWHERE})
+        relevant: dict[str, Plain] = json.loads(re.sub(r'"cuda:\d+"', '"cuda"', text))
+        return relevant

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 BATCH_BYTES = 50 << 20
 SESSIONS_AN_ENGINE, WORTH_A_SESSION = 2, 300
 """Sessions that keep an NVDEC engine busy to the last frame; pictures that make up for opening another."""
+KEPT_LENGTH = Fraction(60)
+"""Seconds of a segment that is cut only to be kept: few enough cuts to cost next to nothing, little work to lose."""
+WORTH_KEEPING = Fraction(60)
+"""Seconds of a run above which `resume: auto` keeps segments."""
 SHORTEST, LONGEST = Fraction(1), Fraction(10)
 """Seconds of a segment under `segments: auto`: several for each session, so that all are busy to the end."""
 
@@ -33,7 +37,8 @@ def choose_segments(
     """(segments, most sessions that are of use, the reason in words); one open segment where the run is not cut.
 
     `auto` cuts where decoder and encoder both run on the GPU: there one session keeps one of several engines busy. A
-    CPU encoder uses all cores by itself and loses by being cut. Where it cuts does not depend on free memory.
+    CPU encoder uses all cores by itself and loses by being cut, unless `resume: keep` asks for it. Where it cuts does
+    not depend on free memory.
 
     Args:
         config: what is asked.
@@ -45,28 +50,50 @@ def choose_segments(
     Raises PlanError where segments are asked for and the result could not be right.
     """
     whole = (Segment(window.start, window.end, 0, closed=False),)
-    wanted, on_device = config.segments, engines > 0
-    if wanted == "off" or (wanted == "auto" and not on_device):
+    wanted, on_device, keep = config.segments, engines > 0, config.resume == "keep"
+    if wanted == "off" or (wanted == "auto" and not on_device and not keep):
         return whole, 1, "not cut: one encoder uses the whole machine" if wanted == "auto" else "off in the config"
-    refusal = None
-    if retimed:
-        refusal = "an fps stage counts frames from the beginning on"
-    elif config.output.video.bitrate is not None:
-        refusal = "each segment would be rate-controlled by itself, and the bitrate would not hold; use quality"
+    refusal = _refusal(config, retimed=retimed)
     times = None if refusal else timetable(info)
     if times is not None:
         refusal = times.obstacle
     if refusal is not None or times is None:
-        if wanted != "auto":
-            raise PlanError(f"this run cannot be cut: {refusal}", where="segments", hint="use `segments: off`")
+        if wanted != "auto" or keep:
+            key, hint = ("resume", "`resume: off`") if keep else ("segments", "`segments: off`")
+            raise PlanError(f"this run cannot be cut: {refusal}", where=key, hint=f"use {hint}")
         return whole, 1, f"not cut: {refusal}"
     sessions = config.sessions if isinstance(config.sessions, int) else _sessions(len(times.pts), engines)
     if isinstance(wanted, SegmentLength):
         seconds = Fraction(str(wanted.seconds))
+    elif not on_device:
+        seconds, sessions = KEPT_LENGTH, config.sessions if isinstance(config.sessions, int) else 1
     else:
         seconds = min(LONGEST, max(SHORTEST, len(times.pts) / info.video.rate / (4 * sessions)))
     segments = cut(times, window, seconds, info.video.time_base)
     return segments, min(sessions, len(segments)), f"{len(segments)} at key frames"
+
+
+def _refusal(config: Config, *, retimed: bool) -> str | None:
+    """Why the result of segments would not be right, as far as the source has nothing to do with it."""
+    if retimed:
+        return "an fps stage counts frames from the beginning on"
+    if config.output.video.bitrate is not None:
+        return "each segment would be rate-controlled by itself, and the bitrate would not hold; use quality"
+    return None
+
+
+def keeps(config: Config, info: SourceInfo, segments: Sequence[Segment], *, on_device: bool) -> bool:
+    """Whether a run has a ledger. `auto`: cut, and more than a minute, and not from decoder to encoder on a GPU.
+
+    There frames come so fast that writing them twice would show, and nearly every run is over soon.
+    """
+    if config.resume == "keep" and config.segments == "off":
+        hint = "use `segments: auto`, or `resume: off`"
+        raise PlanError("what is not cut cannot be kept piece by piece", where="resume", hint=hint)
+    if config.resume != "auto":
+        return config.resume == "keep"
+    long = sum(segment.frames for segment in segments) / info.video.rate > WORTH_KEEPING
+    return len(segments) > 1 and long and not on_device
 
 
 def _sessions(frames: int, engines: int) -> int:

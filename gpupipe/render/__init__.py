@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import gc
-import os
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpupipe.device import release
-from gpupipe.media.mux import Muxer, VideoHeader
 from gpupipe.media.output import OutputFile, check_space
 from gpupipe.render.codecs import make_encoder
-from gpupipe.render.progress import Meter, Progress, RenderResult, Score, StopFlag, Tally
+from gpupipe.render.facts import inputs
+from gpupipe.render.kept import run_kept
+from gpupipe.render.progress import Meter, Outcome, Progress, RenderResult, StopFlag, Tally
 from gpupipe.render.segmented import in_lanes, render_segments
 from gpupipe.render.session import Session
+from gpupipe.render.short import short_memory
+from gpupipe.render.target import known_size, measured, open_muxer
 from gpupipe.render.watch import Watch, enter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gpupipe.codecs.base import Encoder, Packet
     from gpupipe.frame import FrameBatch
     from gpupipe.journal import Journal
+    from gpupipe.media.mux import Muxer
     from gpupipe.plan import Plan
 
 __all__ = ["Progress", "RenderResult", "StopFlag", "Watch", "render"]
@@ -37,27 +39,53 @@ def render(
     stop: StopFlag,
     progress: Callable[[Progress], None] = lambda _: None,
     watch: Watch | None = None,
+    restart: bool = False,
 ) -> RenderResult:
     """Carries out a plan; the output appears under its name only when it is whole.
 
     Args:
-        plan: what to do.
+        plan: what to do. With a ledger, finished segments are kept beside the output and taken up by the next run.
         overwrite: whether a file of the output's name may be replaced.
         journal: told of damage and repairs.
         stop: looked at all the time.
         progress: called some times a second, in this thread.
         watch: can be read from any thread meanwhile.
+        restart: what another run left in the ledger is thrown away.
 
     Raises:
         StoppedError: `stop` was set; nothing is left under the output's name.
+        PlanError: the ledger is of another config, source or version.
         MediaError: the source cannot be read or the output not written (disk full, permission).
         DeviceError: the GPU failed.
+        ShortMemoryError: of the host or the GPU.
     """
-    watch = watch or Watch()
-    watch.lane("writer" if in_lanes(plan) else "run", "open")
+    with watched(plan, watch or Watch(), progress) as meter, short_memory():
+        if plan.quality is not None:
+            from gpupipe.render.quality import check  # noqa: PLC0415  only where it is asked
+
+            check(plan)
+        carry_out = partial(run_kept, restart=restart) if plan.ledger else _at_once
+        done = carry_out(plan, overwrite=overwrite, journal=journal, stop=stop, meter=meter)
+        meter.finish()
+    tally = done.tally
+    return RenderResult(
+        plan.output, done.frames, tally.decoded, tally.repeated, tally.dropped, seconds=meter.elapsed,
+        startup=meter.startup, bytes=done.bytes, quality=done.scores,
+        kept=meter.kept,
+    )  # fmt: skip
+
+
+@contextmanager
+def watched(
+    plan: Plan, watch: Watch, progress: Callable[[Progress], None], total: int | None = None
+) -> Iterator[Meter]:
+    """What every run has around it: a lane of the watch for this thread, and all memory given back at the end.
+
+    `total` are the frames to come, where they are not all of the plan's.
+    """
+    watch.lane("writer" if plan.ledger or in_lanes(plan) else "run", "open")
     try:
-        meter = Meter(plan, progress, watch)
-        return _carry_out(plan, overwrite=overwrite, journal=journal, stop=stop, meter=meter)
+        yield Meter(plan, progress, watch, total)
     finally:
         watch.leave()
         watch.over()
@@ -67,43 +95,21 @@ def render(
         release(plan.device)
 
 
-def _carry_out(plan: Plan, *, overwrite: bool, journal: Journal, stop: StopFlag, meter: Meter) -> RenderResult:
-    """See `render`; all that a run holds goes with this frame."""
-    if plan.quality is not None:
-        from gpupipe.render.quality import check  # noqa: PLC0415  only where it is asked
-
-        check(plan)
+def _at_once(plan: Plan, *, overwrite: bool, journal: Journal, stop: StopFlag, meter: Meter) -> Outcome:
+    """Muxes as it goes and keeps nothing; all that a run holds goes with this frame."""
     with ExitStack() as stack:
-        if needed := _known_size(plan):
+        if needed := known_size(plan):
             check_space(plan.output, needed)
-        target = stack.enter_context(OutputFile(plan.output, overwrite=overwrite, inputs=_inputs(plan)))
-        muxer = Muxer(target.path, plan.container, plan.source, plan.tracks, _header(plan), journal, audio=plan.audio)
+        target = stack.enter_context(OutputFile(plan.output, overwrite=overwrite, inputs=inputs(plan)))
+        muxer = open_muxer(plan, target.path, journal)
         stack.callback(muxer.abort)
         run = render_segments if in_lanes(plan) else _one_session
         tally = run(plan, muxer, stack, meter=meter, journal=journal, stop=stop)
         enter("close")
         muxer.close()
-        scores = _measured(plan, target.path, stop)
+        scores = measured(plan, target.path, stop)
         size = target.commit()
-    meter.finish()
-    counts = (meter.shown, tally.decoded, tally.repeated, tally.dropped)
-    return RenderResult(plan.output, *counts, seconds=meter.elapsed, startup=meter.startup, bytes=size, quality=scores)
-
-
-def _measured(plan: Plan, output: Path, stop: StopFlag) -> tuple[Score, ...]:
-    """The quality of what was written, before it gets its name."""
-    if plan.quality is None:
-        return ()
-    from gpupipe.render.quality import measure  # noqa: PLC0415  only where it is asked
-
-    enter("measure")
-    return measure(plan, plan.quality, output, stop)
-
-
-def _inputs(plan: Plan) -> tuple[Path, ...]:
-    """What the run reads, images and LUTs of stages too: none of it may become the output."""
-    texts = (value for step in plan.steps for value in step.settings.values() if isinstance(value, str))
-    return (plan.source.path, *(Path(text) for text in texts if os.path.isfile(text)))  # noqa: PTH113  any text is asked
+    return Outcome(tally, meter.shown, size, scores)
 
 
 def _one_session(
@@ -146,28 +152,3 @@ class _Writer:
             self._begun = True
         for packet in packets:
             self._muxer.write_video(packet)
-
-
-def _known_size(plan: Plan) -> int:
-    """Bytes of video that a bitrate promises; 0 where quality rules, whose size nobody knows before."""
-    duration = plan.source.duration
-    if plan.encoder.bitrate is None or duration is None or plan.start_pts is not None or plan.end_pts is not None:
-        return 0
-    return int(plan.encoder.bitrate * duration / 8)
-
-
-def _header(plan: Plan) -> VideoHeader:
-    picture = plan.encoder.input_format
-    return VideoHeader(
-        display_matrix=plan.display_matrix,
-        sample_aspect=picture.sample_aspect,
-        field_order=picture.field_order,
-        timecode=plan.timecode,
-        hdr=plan.source.video.hdr,
-        rate=plan.encoder.rate,
-        time_base=plan.encoder.time_base,
-        offset=plan.origin,
-        end=None if plan.end_pts is None else plan.end_pts * plan.source.video.time_base,
-        copy_metadata=plan.metadata,
-        encoder=plan.encoder.encoder,
-    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpupipe.render.feed import check_stop
+from gpupipe.render.lanes import HaltedError
 from gpupipe.render.watch import WAIT, enter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gpupipe.codecs.base import Encoder, Packet
+    from gpupipe.journal import Entry
     from gpupipe.media.segments import Segment
     from gpupipe.render.lanes import Crew
     from gpupipe.render.progress import StopFlag
@@ -69,6 +72,8 @@ class Board:
         self._taken = self._written = 0
         self.begun = False
         """Set by the writer when the output's header is written: no template of an encoder is needed any more."""
+        self.failed: set[int] = set()
+        """Segments in which lanes met errors, for whoever tries them again."""
         self._waiting = 0
         """Bytes that wait for the writer."""
         self._pending: dict[int, _Pending] = {}
@@ -122,6 +127,20 @@ class Board:
             self._waiting += size
             self._parts.waiting += 1
             self._results.notify_all()
+
+    @contextmanager
+    def rendering(self, index: int) -> Iterator[None]:
+        """Around work on a segment; see `failed`."""
+        try:
+            yield
+        except HaltedError:
+            raise
+        except Exception:
+            self.failed.add(index)
+            raise
+
+    def noted(self, index: int, entries: Sequence[Entry]) -> None:
+        """All warnings of a segment, after its last part was given to an encoder. They are in the journal already."""
 
     def complete(self, index: int, total: int) -> None:
         """A segment has `total` parts, some of which may still be encoding."""

@@ -9,7 +9,7 @@ import torch
 
 from gpupipe import stages
 from gpupipe.codecs.native import planes_of
-from gpupipe.errors import DeviceError, MediaError
+from gpupipe.errors import MediaError, ShortMemoryError
 from gpupipe.journal import Journal
 from gpupipe.ops.color import Converter
 from gpupipe.plan.model import Step
@@ -88,7 +88,7 @@ class Chain:
                 name = step.name
                 planes = call(planes)
         except torch.OutOfMemoryError as error:
-            raise DeviceError(
+            raise ShortMemoryError(
                 f"out of memory: {error}", where=f"stage {name} {place}", hint="use a smaller picture or another device"
             ) from None
         return planes

@@ -238,18 +238,22 @@ class EncodeLane:
         """What the lane does until no more jobs come."""
         enter_context(torch.device(self._lane.device).index or 0)
         while (job := self._jobs.get()) is not None:
-            encoder = self._encoder or self._make(self._lane)
-            self._encoder = encoder
-            if job.batch is not None:
-                packets = self._encode(encoder, job, job.batch)
-                self._deliver(job, packets, job.batch.pts, encoder)
-                continue
-            self._deliver(job, encoder.finish(), (), encoder)
-            self._board.complete(job.index, job.number + 1)
-            if not self._stands_alone:
-                self._encoder = None
-                del encoder
-                gc.collect()  # an encoder of PyAV's refers to itself, and an x264 holds some hundred MB
+            with self._board.rendering(job.index):
+                self._do(job)
+
+    def _do(self, job: Job) -> None:
+        encoder = self._encoder or self._make(self._lane)
+        self._encoder = encoder
+        if job.batch is not None:
+            packets = self._encode(encoder, job, job.batch)
+            self._deliver(job, packets, job.batch.pts, encoder)
+            return
+        self._deliver(job, encoder.finish(), (), encoder)
+        self._board.complete(job.index, job.number + 1)
+        if not self._stands_alone:
+            self._encoder = None
+            del encoder
+            gc.collect()  # an encoder of PyAV's refers to itself, and an x264 holds some hundred MB
 
     def _deliver(self, job: Job, packets: list[Packet], pts: tuple[int, ...], encoder: Encoder) -> None:
         self._board.deliver(job.index, job.number, Part(packets, pts, None if self._board.begun else encoder))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from gpupipe.errors import MediaError, StoppedError
+from gpupipe.errors import MediaError, SourceError, StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,7 +69,9 @@ class Feed:
         plan, promised = self._plan, self._plan.source.video.frames
         if shown == 0:
             what = "no frame could be decoded" if decoded == 0 else "no frame lies in the range"
-            raise MediaError(what, where=str(plan.source.path), hint="see `gpupipe probe`")
+            raise (SourceError if decoded == 0 else MediaError)(
+                what, where=str(plan.source.path), hint="see `gpupipe probe`"
+            )
         if promised and plan.start_pts is None and plan.end_pts is None:
             missing = promised - self._discarded - decoded
             if missing > 0:

@@ -12,21 +12,26 @@ import os
 import socket
 import struct
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import av
 
+from gpupipe.journal import Entry
 from gpupipe.render.board import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from gpupipe.codecs.base import Encoder
 
 MAGIC = b"gpupipe segment 1\n"
 _CHUNK, _HASH, _LENGTH = 1 << 20, 32, struct.Struct("<I")
+_LONGEST = 1 << 28
+"""Bytes of a record's JSON beyond which its length is damage."""
+_WRONG = (ValueError, KeyError, TypeError, IndexError, OverflowError, struct.error)
+"""What reading changed bytes may raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Piece:
     """Of the file."""
     hash: str
     """SHA-256 of all that the file holds before it."""
+    warnings: tuple[Entry, ...] = ()
+    """What was noticed while it was rendered."""
 
 
 class BadPieceError(Exception):
@@ -83,16 +90,18 @@ class PieceWriter:
             self._first = part.pts[0] if self._first is None else self._first
             self._last = part.pts[-1]
 
-    def seal(self) -> Piece:
+    def seal(self, warnings: Sequence[Entry] = ()) -> Piece:
         """Ends the file and gives it its name, atomically and for good."""
-        self._record({"end": [self._digest, self.frames, self._first, self._last]})
+        end = [self._digest, self.frames, self._first, self._last]
+        self._record({"end": end, "warnings": [asdict(entry) for entry in warnings]})
         digest = self._hash.digest()
         self._file.write(digest)
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         self._part.replace(self._path)
-        return Piece(self._digest, self.frames, self._first, self._last, self._bytes + _HASH, digest.hex())
+        facts = (self._digest, self.frames, self._first, self._last)
+        return Piece(*facts, self._bytes + _HASH, digest.hex(), tuple(warnings))
 
     def discard(self) -> None:
         """Gives up; safe after `seal`."""
@@ -102,56 +111,101 @@ class PieceWriter:
             self._part.unlink()
 
 
-def verify(path: Path) -> Piece:
-    """What a file holds, after all of it was read and hashed.
+class _Hashed:
+    """Reads a file once, from front to back, hashing all but the hash at its end."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self.left, self.seen = file, size - _HASH, hashlib.sha256()
+
+    def take(self, size: int) -> bytes:
+        data = self._file.read(size) if 0 <= size <= self.left else b""
+        if len(data) != size:
+            raise BadPieceError("it is cut short or damaged")
+        self.left -= size
+        self.seen.update(data)
+        return data
+
+    def skip(self, size: int) -> None:
+        """Bytes that are not looked at; after them `check` has nothing to say."""
+        self._file.seek(size, os.SEEK_CUR)
+        self.left -= size
+
+    def check(self) -> str:
+        """After the last byte: its hash, where that is the one at the end."""
+        if self.left or self._file.read() != self.seen.digest():
+            raise BadPieceError("it is cut short or damaged: its hash is another")
+        return self.seen.hexdigest()
+
+
+def verify(path: Path, *, thorough: bool = True) -> Piece:
+    """What a file holds, after all of it was read and hashed, if `thorough`.
 
     Raises BadPieceError where it is cut short or changed, OSError where it cannot be read.
     """
     size = path.stat().st_size
-    seen, left = hashlib.sha256(), size - _HASH
     with path.open("rb") as file:
-        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
-            seen.update(chunk)
-            left -= len(chunk)
-        if left or file.read() != seen.digest():
-            raise BadPieceError("it is cut short or damaged: its hash is another")
-        file.seek(0)
-        *_, (last, _) = _records(file, size)
-    end = last.get("end")
-    if not isinstance(end, list):
-        raise BadPieceError("it has no end")
-    digest, frames, first, last = end
-    return Piece(digest, frames, first, last, bytes=size, hash=seen.hexdigest())
+        hashed = _Hashed(file, size)
+        seen = ""
+        if thorough:
+            while hashed.left > 0:
+                hashed.take(min(_CHUNK, hashed.left))
+            seen = hashed.check()
+            file.seek(0)
+        facts: dict[str, Any] = {}
+        try:
+            for facts, sizes in _records(hashed := _Hashed(file, size)):  # noqa: B007  the last one counts
+                hashed.skip(sum(sizes))
+            digest, frames, first, last = facts["end"]
+            warnings = tuple(Entry(**entry) for entry in facts["warnings"])
+        except _WRONG as error:
+            raise BadPieceError(f"it is no segment of this version: {error}") from None
+    return Piece(digest, frames, first, last, size, seen, warnings)
 
 
 def read(path: Path, encoder: Encoder) -> Iterator[Part]:
-    """The parts of a file that `verify` has accepted; memory for one of them."""
+    """The parts of a file, with memory for one of them.
+
+    Raises BadPieceError as soon as it is seen, at the end at the latest, that the file is not what was written.
+    """
     with path.open("rb") as file:
-        for facts, at in _records(file, path.stat().st_size):
-            if "pts" not in facts:
-                return
-            file.seek(at)
-            packets = []
-            for pts, dts, duration, key, size in facts["packets"]:
-                data = file.read(size)
-                if len(data) != size:
-                    raise BadPieceError("it became shorter while it was read")
-                packet = av.Packet(data)
-                packet.pts, packet.dts, packet.duration = pts, dts, duration
-                packet.is_keyframe, packet.time_base = bool(key), encoder.settings.time_base
-                packets.append(packet)
-            yield Part(packets, tuple(facts["pts"]), encoder)
+        hashed = _Hashed(file, path.stat().st_size)
+        try:
+            for facts, sizes in _records(hashed):
+                if "pts" in facts:
+                    yield _part(facts, [hashed.take(size) for size in sizes], encoder)
+        except _WRONG as error:
+            raise BadPieceError(f"it is damaged: {error}") from None
+        hashed.check()
 
 
-def _records(file: BinaryIO, size: int) -> Iterator[tuple[dict[str, list], int]]:  # type: ignore[type-arg]  # rows of JSON
-    """(JSON, where its packets begin) of each record."""
-    if file.read(len(MAGIC)) != MAGIC:
+def times(path: Path) -> list[tuple[int, int]]:
+    """(pts, duration) of every picture of a file that was trusted, in display order; packets are not read."""
+    with path.open("rb") as file:
+        hashed = _Hashed(file, path.stat().st_size)
+        found: list[tuple[int, int]] = []
+        for facts, sizes in _records(hashed):
+            found += [(pts, duration or 0) for pts, _, duration, *_ in facts.get("packets", ())]
+            hashed.skip(sum(sizes))
+    return sorted(found)
+
+
+def _part(facts: dict[str, Any], packets: list[bytes], encoder: Encoder) -> Part:
+    made = []
+    for data, (pts, dts, duration, key, _) in zip(packets, facts["packets"], strict=True):
+        packet = av.Packet(data)
+        packet.pts, packet.dts, packet.duration = pts, dts, duration
+        packet.is_keyframe, packet.time_base = bool(key), encoder.settings.time_base
+        made.append(packet)
+    return Part(made, tuple(facts["pts"]), encoder)
+
+
+def _records(hashed: _Hashed) -> Iterator[tuple[dict[str, Any], list[int]]]:
+    """(JSON, sizes of the packets that follow) of each record; whoever gets it takes those bytes."""
+    if hashed.take(len(MAGIC)) != MAGIC:
         raise BadPieceError("it is no segment of this version")
-    at = len(MAGIC)
-    while at < size - _HASH:
-        file.seek(at)
-        (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-        facts = json.loads(file.read(length))
-        at += _LENGTH.size + length
-        yield facts, at
-        at += sum(row[4] for row in facts.get("packets", ()))
+    while hashed.left > 0:
+        (length,) = _LENGTH.unpack(hashed.take(_LENGTH.size))
+        if length > _LONGEST:
+            raise BadPieceError("it is damaged: a record has no such length")
+        facts = json.loads(hashed.take(length))
+        yield facts, [row[4] for row in facts.get("packets", ())]

@@ -38,6 +38,13 @@ class Progress:
     """Time of the last frame, for display only."""
     elapsed: float
     """Seconds since the start."""
+    kept: int = 0
+    """Frames of them that an earlier run had rendered."""
+
+    @property
+    def rate(self) -> float:
+        """Frames a second of this run."""
+        return (self.frames - self.kept) / self.elapsed if self.elapsed > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,13 @@ class RenderResult:
     bytes: int
     quality: tuple[Score, ...] = ()
     """What the config asked to be measured."""
+    kept: int = 0
+    """Frames that earlier runs had rendered."""
+
+    @property
+    def rate(self) -> float:
+        """Frames a second of this run."""
+        return (self.frames - self.kept) / self.seconds if self.seconds > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +120,34 @@ class Tally:
     dropped: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended that has its output."""
+
+    tally: Tally
+    frames: int
+    """Frames in the output."""
+    bytes: int
+    scores: tuple[Score, ...]
+
+
 class Meter:
     """Counts finished frames and reports them, not more often than every INTERVAL."""
 
-    def __init__(self, plan: Plan, report: Callable[[Progress], None], watch: Watch) -> None:
-        self._report, self._total, self._watch = report, expected(plan), watch
+    def __init__(self, plan: Plan, report: Callable[[Progress], None], watch: Watch, total: int | None = None) -> None:
+        self._report, self._total, self._watch = report, total or expected(plan), watch
         watch.total, watch.frames = self._total, 0
         start = plan.start_pts if plan.start_pts is not None else plan.source.video.start or 0
         self._start = float(start * plan.source.video.time_base)
+        self._length = float((self._total or 0) / plan.encoder.rate)
+        """Seconds of the output; for display only."""
         self._began = self._reported = time.monotonic()
         self._at = self.startup = 0.0
         self.shown = 0
         self._last: tuple[int, Fraction] | None = None
         """pts and time base of the last frame."""
+        self.kept = 0
+        """Frames that an earlier run had rendered."""
 
     @property
     def elapsed(self) -> float:
@@ -139,6 +168,16 @@ class Meter:
             self._watch.media = self._at - self._start
             self._report(Progress(self.shown, self._total, self._at, now - self._began))
 
+    def reach(self, frames: int) -> None:
+        """So many are done, in no order: their times say nothing of how far the run is."""
+        self.shown = self._watch.frames = frames
+        self._watch.media = self._length * frames / self._total if self._total else 0.0
+        self._at = self._start + self._watch.media
+        now = time.monotonic()
+        if now - self._reported >= INTERVAL:
+            self._reported = now
+            self._report(Progress(frames, self._total, self._at, now - self._began, self.kept))
+
     def wrote(self, packets: Sequence[Packet]) -> None:
         """Encoded packets went to the muxer."""
         for packet in packets:
@@ -150,7 +189,7 @@ class Meter:
             pts, time_base = self._last
             self._at = float(pts * time_base)
             self._watch.media = self._at - self._start
-        self._report(Progress(self.shown, self.shown, self._at, self.elapsed))
+        self._report(Progress(self.shown, self.shown, self._at, self.elapsed, self.kept))
 
 
 def expected(plan: Plan) -> int | None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import av
 
 from gpupipe.codecs.reorder import DtsClock
-from gpupipe.errors import MediaError
-from gpupipe.journal import Journal
+from gpupipe.errors import MediaError, SourceError
+from gpupipe.journal import Journal, Notes
 from gpupipe.media.demux import Demuxer
 from gpupipe.plan.memory import ENCODE_LANES, SLOTS
 from gpupipe.render.board import Board, Part
@@ -51,7 +51,7 @@ def render_segments(
     copied = CopiedStreams(
         plan, stack.enter_context(Demuxer(plan.source, Journal(), range_start=plan.start_pts)), muxer
     )
-    join = _Join(plan, muxer, copied, board, journal)
+    join = Join(plan, muxer, copied, board, journal)
     for index, part in board.in_order(stop):
         join.add(index, part)
         meter.wrote(part.packets)
@@ -63,23 +63,26 @@ def render_segments(
 
 
 def start_lanes(
-    plan: Plan, stack: ExitStack, journal: Journal, make: Callable[[Lane], Encoder], stop: StopFlag
-) -> Board:
+    plan: Plan, stack: ExitStack, journal: Journal, make: Callable[[Lane], Encoder], stop: StopFlag, *,
+    shelf: Callable[[Crew], Board] | None = None,
+) -> Board:  # fmt: skip
     """Makes every runner, then opens them, then starts all lanes; they end when `stack` is left.
 
-    In that order because a CUDA Graph cannot be captured while a decoder session runs.
+    In that order because a CUDA Graph cannot be captured while a decoder session runs. `shelf` makes another board.
     """
     gc.freeze()  # lanes collect garbage often: only what is made from now on is looked at
     stack.callback(gc.unfreeze)
     crew = Crew()
-    board = Board(crew, plan.segments, 2 * plan.sessions)
+    board = Board(crew, plan.segments, 2 * plan.sessions) if shelf is None else shelf(crew)
     workers: list[SegmentWorker] = []
     lanes: list[tuple[str, Callable[[], None]]] = []
     if plan.decoder == "nvdec":
         workers, lanes = _device_workers(plan, board, crew, journal=journal, make=make, stop=stop)
     else:
-        workers = [Runner(plan, journal, board, make) for _ in range(plan.sessions)]
-        lanes = [(f"runner-{n}", partial(_work, board, worker)) for n, worker in enumerate(workers)]
+        notes = [Notes(journal) for _ in range(plan.sessions)]
+        workers = [Runner(plan, one, board, make) for one in notes]
+        pairs = zip(workers, notes, strict=True)
+        lanes = [(f"runner-{n}", partial(_work, board, *pair)) for n, pair in enumerate(pairs)]
     for worker in workers:
         stack.callback(worker.close)
         worker.open()
@@ -89,9 +92,11 @@ def start_lanes(
     return board
 
 
-def _work(board: Board, worker: SegmentWorker) -> None:
+def _work(board: Board, worker: SegmentWorker, notes: Notes) -> None:
     while (index := board.take()) is not None:
-        worker.render(index)
+        with board.rendering(index):
+            worker.render(index)
+            board.noted(index, notes.take())
 
 
 def _device_workers(
@@ -106,16 +111,18 @@ def _device_workers(
     one: Channel[Job] = Channel(crew, (SLOTS + 1) * plan.sessions)
     channels = [one if shared else Channel[Job](crew, SLOTS + 1) for _ in range(plan.sessions)]
     compute = Compute.of(plan, journal)
+    notes = [Notes(journal) for _ in channels]
     workers: list[SegmentWorker] = [
-        DeviceRunner(plan, board, jobs, compute, journal=journal, stop=stop) for jobs in channels
+        DeviceRunner(plan, board, jobs, compute, journal=one, stop=stop)
+        for jobs, one in zip(channels, notes, strict=True)
     ]
     release_spare()  # what the rehearsals before the captures took
     encoders = [one] * ENCODE_LANES if shared else channels
     counting = threading.Lock()
     running = {id(channel): channels.count(channel) for channel in channels}
 
-    def decode(worker: SegmentWorker, jobs: Channel[Job]) -> None:
-        _work(board, worker)
+    def decode(worker: SegmentWorker, one: Notes, jobs: Channel[Job]) -> None:
+        _work(board, worker, one)
         with counting:
             running[id(jobs)] -= 1
             last = running[id(jobs)] == 0
@@ -123,13 +130,13 @@ def _device_workers(
             jobs.close()
 
     lanes: list[tuple[str, Callable[[], None]]] = [
-        (f"runner-{n}", partial(decode, *pair)) for n, pair in enumerate(zip(workers, channels, strict=True))
+        (f"runner-{n}", partial(decode, *three)) for n, three in enumerate(zip(workers, notes, channels, strict=True))
     ]
     lanes += [(f"encode-{n}", EncodeLane(plan, board, jobs, make).work) for n, jobs in enumerate(encoders)]
     return workers, lanes
 
 
-class _Join:
+class Join:
     """Writes parts as they come: one header, one run of decoding times over the whole stream."""
 
     def __init__(self, plan: Plan, muxer: Muxer, copied: CopiedStreams, board: Board, journal: Journal) -> None:
@@ -178,7 +185,9 @@ class _Join:
         for packet in self._clock.drain() if self._clock is not None else ():
             self._muxer.write_video(packet)
         if not self._begun:
-            raise MediaError("no frame could be decoded", where=str(self._plan.source.path), hint="see `gpupipe probe`")
+            raise SourceError(
+                "no frame could be decoded", where=str(self._plan.source.path), hint="see `gpupipe probe`"
+            )
 
     def _check(self) -> None:
         """A segment is accepted when the encoder gave what it got; fewer pictures than the container has are told."""

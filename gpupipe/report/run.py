@@ -57,7 +57,7 @@ class RunReport:
         if self.result is None:
             return "failed", f"failed: {self.failure}"
         made = self.result
-        rate = made.frames / made.seconds if made.seconds else 0.0
+        rate = made.rate
         media = made.frames / float(self.plan.encoder.rate)
         speed = f", {media / made.seconds:.2f} times real time" if made.seconds else ""
         line = f"{made.frames} frames in {made.seconds:.1f} s: {rate:.1f} a second{speed}"
@@ -107,7 +107,7 @@ class RunReport:
         facts = []
         if made is not None and made.seconds:
             facts = [
-                ("frames/s", f"{made.frames / made.seconds:.1f}"),
+                ("frames/s", f"{made.rate:.1f}"),
                 ("frames", f"{made.frames:,}"),
                 ("time", f"{made.seconds:.1f} s"),
                 ("start-up", f"{made.startup:.2f} s"),

@@ -284,10 +284,10 @@ def test_a_gpu_that_is_not_there(cli, job, clip, tmp_path, monkeypatch):
     out = tmp_path / "o.mp4"
     config = job(X264)
     shown = cli("run", "--device", "cuda:99", "--quiet", config, clip, out)
-    assert (shown.code, shown.err.count("\n")) == (1, 1)
+    assert (shown.code, shown.err.count("\n")) == (6, 1)
     assert "cuda:99" in shown.err
     shown = cli("run", "--device", "cpu", "--quiet", job("memory: device_only\n" + X264), clip, out)
-    assert (shown.code, shown.err.count("\n")) == (1, 1)
+    assert (shown.code, shown.err.count("\n")) == (6, 1)
     assert "memory: device_only needs a GPU (see `gpupipe doctor`" in shown.err
     assert not out.exists()
 

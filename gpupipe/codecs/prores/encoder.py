@@ -13,7 +13,7 @@ from gpupipe.codecs.native import AV_RANGE, planes_of
 from gpupipe.codecs.prores.coder import Coder
 from gpupipe.codecs.prores.profile import profile_of
 from gpupipe.device.staging import PinnedBytes
-from gpupipe.errors import DeviceError, first_line
+from gpupipe.errors import device_failure, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ class ProresEncoder:
                 # A packet keeps the memory that it is given, and the staging buffer is used again by the next batch.
                 whole: Any = memoryview(self._staging.fetch(coded.data).clone().numpy())  # type: ignore[arg-type]
         except RuntimeError as error:
-            raise DeviceError(
+            raise device_failure(
                 f"ProRes failed: {first_line(error)}", where=f"{self._lane.device}, pts {batch.pts[0]}"
             ) from None
         spans = zip(coded.frames, coded.sizes, strict=True)

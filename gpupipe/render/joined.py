@@ -1,0 +1,135 @@
+"""Looks at a joined output before it gets its name: every picture there, at its time, and whole at the joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import av
+
+from gpupipe.errors import MediaError
+from gpupipe.media.container import open_input
+from gpupipe.media.output import shown
+from gpupipe.media.probe import main_video
+from gpupipe.render.feed import check_stop
+from gpupipe.render.pieces import times
+from gpupipe.render.watch import enter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpupipe.codecs.base import Packet
+    from gpupipe.render.ledger import Ledger
+    from gpupipe.render.progress import StopFlag
+
+MOST_DECODED = 16
+"""Joins that are decoded, evenly over the run: each costs up to two groups of pictures."""
+BEYOND = 2
+"""Pictures decoded behind a join."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seam:
+    """Where two segments meet, on the output's clock."""
+
+    key: int
+    """pts of the last key frame before it."""
+    last: int
+    """pts of the last picture before it."""
+
+
+def inspect(ledger: Ledger, path: Path, stop: StopFlag) -> None:
+    """Raises MediaError where the file at `path` is not what the ledger's segments make together."""
+    enter("inspect")
+    where = shown(path)
+    with open_input(path) as container:
+        seams = _count(ledger, container, where, stop)
+    step = max(1, -(-len(seams) // MOST_DECODED))
+    with open_input(path) as container:
+        for seam in seams[::step]:
+            check_stop(stop)
+            _decode(container, seam, where)
+
+
+def _count(ledger: Ledger, container: Any, where: str, stop: StopFlag) -> list[_Seam]:
+    """Compares number and times of the packets, segment by segment; returns where segments meet."""
+    video = main_video(container, where)
+    packets = (packet for packet in container.demux(video) if packet.size)
+    seams: list[_Seam] = []
+    clock = _Clock(ledger, video.time_base or Fraction(1, 1), where)
+    for index in range(len(ledger.plan.segments)):
+        check_stop(stop)
+        wanted = times(ledger.path(index))
+        found = [packet for _, packet in zip(wanted, packets, strict=False)] if wanted else []
+        clock.compare(index, wanted, found)
+        if found:
+            keys = [packet.pts for packet in found if packet.is_keyframe]
+            if not found[0].is_keyframe:
+                raise MediaError("a segment does not begin with a key frame", where=f"{where}: pts {found[0].pts}")
+            seams.append(_Seam(max(keys), max(packet.pts for packet in found)))
+    if (more := next(packets, None)) is not None:
+        raise MediaError("the output has more pictures than were rendered", where=f"{where}: pts {more.pts}")
+    clock.compare_end(video)
+    return seams[:-1]
+
+
+class _Clock:
+    """Compares times of the output with those that were rendered: the same but for a constant, within one tick."""
+
+    def __init__(self, ledger: Ledger, time_base: Fraction, where: str) -> None:
+        self._source, self._target, self._where = ledger.plan.encoder.time_base, Fraction(time_base), where
+        self._shift: Fraction | None = None
+        self._total = self._rendered = Fraction(0)
+        self._first: int | None = None
+        self._frame = 1 / ledger.plan.encoder.rate
+
+    def compare(self, index: int, wanted: list[tuple[int, int]], found: list[Packet]) -> None:
+        """(pts, duration) of a segment's pictures, and its packets in the output."""
+        if len(wanted) != len(found):
+            message = f"segment {index} has {len(wanted)} pictures and the output {len(found)} of them"
+            raise MediaError(message, where=self._where)
+        for (pts, duration), at in zip(wanted, sorted(p.pts for p in found if p.pts is not None), strict=True):
+            here, there = pts * self._source, at * self._target
+            if self._shift is None:
+                self._shift, self._first = there - here, pts
+            if abs(there - here - self._shift) > self._target:
+                raise MediaError(
+                    f"a picture is at {float(there):.6f} s, not at {float(here + self._shift):.6f} s",
+                    where=f"{self._where}: segment {index}",
+                )
+            self._rendered = (pts + duration - (self._first or 0)) * self._source
+        self._total += sum((p.duration or 0) for p in found) * self._target
+
+    def compare_end(self, video: av.VideoStream) -> None:
+        """How long the pictures are shown together, where the container says so."""
+        stated = video.duration * Fraction(video.time_base) if video.duration and video.time_base else self._total
+        for seconds in filter(None, (stated, self._total)):
+            if abs(seconds - self._rendered) > self._frame + self._target:
+                message = f"its pictures last {float(seconds):.6f} s, not {float(self._rendered):.6f} s"
+                raise MediaError(message, where=self._where)
+
+
+def _decode(container: Any, seam: _Seam, where: str) -> None:
+    """Decodes from the last key frame before a join to some pictures behind it."""
+    video = main_video(container, where)
+    container.seek(seam.key, stream=video, backward=True)
+    behind = 0
+    reached = False
+    for frame in _frames(container, video, where):
+        if frame.is_corrupt:
+            raise MediaError("a picture at a join is damaged", where=f"{where}: pts {frame.pts}")
+        reached = reached or frame.pts == seam.last
+        behind += frame.pts is not None and frame.pts > seam.last
+        if behind == BEYOND:
+            break
+    if not reached or not behind:
+        raise MediaError("the pictures at a join cannot be decoded", where=f"{where}: pts {seam.last}")
+
+
+def _frames(container: Any, video: av.VideoStream, where: str) -> Iterator[av.VideoFrame]:
+    try:
+        yield from container.decode(video)
+    except av.FFmpegError as error:
+        raise MediaError(f"it does not decode at a join: {error.strerror}", where=where) from None

@@ -1,0 +1,211 @@
+"""A run that keeps what is done: missing segments are rendered into the ledger, then all are joined from it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpupipe.device import open_lane, release
+from gpupipe.errors import GpupipeError, MediaError, StoppedError
+from gpupipe.events import happened
+from gpupipe.journal import Journal
+from gpupipe.media.demux import Demuxer
+from gpupipe.media.output import OutputFile, check_space
+from gpupipe.render import facts
+from gpupipe.render.board import Board
+from gpupipe.render.codecs import make_encoder
+from gpupipe.render.copied import CopiedStreams
+from gpupipe.render.feed import check_stop
+from gpupipe.render.joined import inspect
+from gpupipe.render.lanes import Crew
+from gpupipe.render.ledger import Ledger
+from gpupipe.render.pieces import BadPieceError, read
+from gpupipe.render.progress import Outcome, Tally
+from gpupipe.render.segmented import Join, start_lanes
+from gpupipe.render.shelf import Shelf
+from gpupipe.render.target import measured, open_muxer
+from gpupipe.render.watch import enter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpupipe.media.mux import Muxer
+    from gpupipe.plan import Plan
+    from gpupipe.render.progress import Meter, StopFlag
+
+_JOINS = 3
+"""How often segments may be found changed while they are joined, before the volume is blamed."""
+
+
+def nothing() -> None:
+    """For those who need not know that the output has its name."""
+
+
+def run_kept(plan: Plan, *, overwrite: bool, restart: bool, journal: Journal, stop: StopFlag, meter: Meter) -> Outcome:
+    """Goes on with a run, or begins it; see `render`."""
+    with Ledger(plan) as ledger:
+        if (done := joined_before(ledger)) is not None:
+            return done
+        OutputFile(plan.output, overwrite=overwrite, inputs=facts.inputs(plan)).check()
+        ledger.begin(restart=restart)
+        _rehearse(ledger)
+        for piece in ledger.pieces.values():
+            meter.kept += piece.frames
+            for entry in piece.warnings:
+                journal.add(entry)
+        meter.reach(meter.kept)
+        with telling(ledger):
+            return _until_joined(ledger, overwrite=overwrite, journal=journal, stop=stop, meter=meter)
+
+
+def joined_before(ledger: Ledger, named: Callable[[], None] = nothing) -> Outcome | None:
+    """What an earlier run did that was killed between the rename and the end."""
+    frames = ledger.joined_before()
+    if frames is None:
+        return None
+    size = ledger.plan.output.stat().st_size
+    named()
+    ledger.remove()
+    return Outcome(Tally(frames), frames, size, ())
+
+
+def _until_joined(ledger: Ledger, *, overwrite: bool, journal: Journal, stop: StopFlag, meter: Meter) -> Outcome:
+    for _ in range(_JOINS):
+        render_missing(ledger, journal, stop, meter=meter)
+        with suppress(BadPieceError):
+            return join(ledger, overwrite=overwrite, journal=journal, stop=stop, meter=meter)
+    raise MediaError("what is written there does not stay as it was", where=str(ledger.folder), hint="check the volume")
+
+
+def _rehearse(ledger: Ledger) -> None:
+    """Opens a muxer and closes it again: a setting that it refuses is told before days of work, not after."""
+    name = ledger.folder / f".rehearsal{ledger.plan.output.suffix}.part"
+    with ledger.writing():
+        name.touch()
+    open_muxer(ledger.plan, name, Journal()).abort()
+
+
+class telling:  # noqa: N801  reads as a statement: with telling(ledger)
+    """Adds to an error that leaves the block what is kept, and how to go on."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        ledger = self._ledger
+        if error is not None:
+            ledger.log("stopped", why=str(error) or type(error).__name__, kept=len(ledger.pieces))
+        if isinstance(error, GpupipeError) and ledger.pieces:
+            done = f"{len(ledger.pieces)} of {len(ledger.plan.segments)} segments are kept, the same command goes on"
+            error.hint = done if error.hint is None or isinstance(error, StoppedError) else f"{error.hint}; {done}"
+
+
+def render_missing(
+    ledger: Ledger, journal: Journal, stop: StopFlag, *, meter: Meter | None = None, only: Sequence[int] | None = None
+) -> None:
+    """Renders what the ledger lacks, or of it only some. A segment that fails is tried once more, with fresh decoders.
+
+    Raises:
+        StoppedError: `stop` was set.
+        GpupipeError: a segment failed twice. Those in flight are lost then too; what is done is kept.
+    """
+    failed: set[int] = set()
+    while wanted := [n for n in ledger.missing() if only is None or n in only]:
+        failed |= _pass(ledger, wanted, failed, journal=journal, stop=stop, meter=meter)
+
+
+def _pass(
+    ledger: Ledger, wanted: Sequence[int], failed: set[int], *, journal: Journal, stop: StopFlag, meter: Meter | None
+) -> set[int]:
+    """One crew with fresh decoders over all that is missing; returns the segments that failed for the first time."""
+    plan = replace(ledger.plan, sessions=min(ledger.plan.sessions, len(wanted)))
+    shelves: list[Shelf] = []
+
+    def shelf(crew: Crew) -> Board:
+        shelves.append(Shelf(crew, ledger, wanted))
+        return shelves[0]
+
+    before = sum(piece.frames for piece in ledger.pieces.values())
+    try:
+        with ExitStack() as stack:
+            stack.callback(_abandon, shelves)
+            start_lanes(plan, stack, journal, partial(make_encoder, plan.encoder, batch=plan.batch), stop, shelf=shelf)
+            if meter is not None:
+                meter.open()
+            for computed in shelves[0].computed(stop):
+                if meter is not None:
+                    meter.reach(before + computed)
+    except StoppedError:
+        raise
+    except Exception as error:
+        found = shelves[0].failed if shelves else set()
+        why = str(error) or type(error).__name__
+        ledger.log("failed", segments=sorted(found), why=why)
+        if not found or found & failed:
+            raise
+        happened("retry", f"segment {min(found)}: {why}")
+        release(plan.device)
+        return found
+    return set()
+
+
+def _abandon(shelves: list[Shelf]) -> None:
+    for shelf in shelves:
+        shelf.abandon()
+
+
+def join(
+    ledger: Ledger, *, overwrite: bool, journal: Journal, stop: StopFlag, meter: Meter,
+    named: Callable[[], None] = nothing,
+) -> Outcome:  # fmt: skip
+    """Writes the output from a ledger that lacks nothing, looks at it, names it and takes the ledger away.
+
+    Raises BadPieceError where a segment is not what was written; it is no part of the ledger any more.
+    """
+    plan = ledger.plan
+    with ExitStack() as stack:
+        check_space(plan.output, sum(piece.bytes for piece in ledger.pieces.values()))
+        output = OutputFile(plan.output, overwrite=overwrite, inputs=facts.inputs(plan), within=ledger.folder)
+        target = stack.enter_context(output)
+        muxer = open_muxer(plan, target.path, journal)
+        stack.callback(muxer.abort)
+        ledger.log("join")
+        enter("write")
+        tally = _write(ledger, muxer, stack, journal=journal, stop=stop, meter=meter)
+        enter("close")
+        muxer.close()
+        inspect(ledger, target.path, stop)
+        scores = measured(plan, target.path, stop)
+        ledger.joined(target.path)
+        size = target.commit()
+    named()
+    ledger.remove()
+    return Outcome(tally, meter.shown, size, scores)
+
+
+def _write(ledger: Ledger, muxer: Muxer, stack: ExitStack, *, journal: Journal, stop: StopFlag, meter: Meter) -> Tally:
+    """The one stream that all segments make, in step with the copied ones."""
+    plan = ledger.plan
+    demuxer = stack.enter_context(Demuxer(plan.source, Journal(), range_start=plan.start_pts))
+    copied = CopiedStreams(plan, demuxer, muxer)
+    encoder = make_encoder(plan.encoder, open_lane(plan.device), plan.batch)
+    stack.callback(encoder.close)
+    joined = Join(plan, muxer, copied, Board(Crew(), plan.segments, 0), journal)
+    for index in range(len(plan.segments)):
+        check_stop(stop)
+        try:
+            for part in read(ledger.path(index), encoder):
+                joined.add(index, part)
+                meter.wrote(part.packets)
+        except (BadPieceError, OSError) as error:
+            ledger.distrust(index, str(error))
+            raise BadPieceError(str(error)) from None
+    joined.finish()
+    copied.rest()
+    meter.shown = sum(piece.frames for piece in ledger.pieces.values())
+    return Tally(meter.shown)

@@ -1,0 +1,229 @@
+"""The ledger of a long run: `OUTPUT.gpupipe/` beside the output, with the plan, every finished segment and a log."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Self
+
+from gpupipe.errors import GpupipeError, MediaError, PlanError
+from gpupipe.media.output import LEDGER, describe_os_error
+from gpupipe.plan.stored import absolute, dump, load
+from gpupipe.render import facts
+from gpupipe.render.pieces import BadPieceError, Piece, PieceWriter, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpupipe.plan import Plan
+
+_SHOWN = 4
+"""Changes that an error names."""
+PLAN, LOG, LOCK, _FINISHED, SEGMENTS = "plan.json", "log.jsonl", "lock", "finished.json", "segments"
+
+
+def folder_of(output: Path) -> Path:
+    """Where the ledger of an output lies: beside the file itself, whatever links lead to it."""
+    final = Path(os.path.realpath(output))
+    return final.with_name(final.name + LEDGER)
+
+
+class Ledger:
+    """Owns the folder of one output; a context manager, by which no second run gets at it.
+
+    Args:
+        plan: what is run.
+        shared: others add segments too (`gpupipe segment`, a farm); whoever joins has it alone.
+        folder: where it lies, beside the output by default.
+    """
+
+    def __init__(self, plan: Plan, *, shared: bool = False, folder: Path | None = None) -> None:
+        self.plan, self.folder = absolute(plan), folder or folder_of(plan.output)
+        self._shared = shared
+        self._lock: BinaryIO | None = None
+        self._facts: dict[str, object] = {}
+        self.digest = ""
+        """Of all that decides the bytes of a segment: plan, files, libraries."""
+        self.pieces: dict[int, Piece] = {}
+        """Segments that are done and verified."""
+
+    def __enter__(self) -> Self:
+        self._facts = facts.facts(self.plan)
+        self.digest = facts.digest(self.plan, self._facts)
+        with self.writing():
+            (self.folder / SEGMENTS).mkdir(parents=True, exist_ok=True)
+            self._lock = (self.folder / LOCK).open("ab")
+            try:
+                fcntl.flock(self._lock, (fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._lock.close()
+                hint = "wait for it, or end it first"
+                raise MediaError("another run is at work on it", where=str(self.plan.output), hint=hint) from None
+            except OSError:  # volumes without locks: whoever starts two runs of one output gets one of them
+                pass
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # a run that was refused, or did not get far, leaves nothing
+            if not self._shared and not any((self.folder / SEGMENTS).glob("*.seg")):
+                shutil.rmtree(self.folder)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def begin(self, *, restart: bool = False, only: Sequence[int] | None = None) -> None:
+        """Takes up what an earlier run left, or begins anew; `only` these segments are looked for, by default all.
+
+        Raises PlanError where what was left belongs to another config, source or version, unless `restart`. A plan
+        that is lost or damaged is written again: every segment says itself what made it.
+        """
+        with self.writing():
+            before = None if restart else self._read(PLAN)
+            if restart:
+                self.clear()
+            if before is None:
+                self._write(PLAN, {**dump(self.plan), **self._facts, "run": self.digest})
+            elif before.get("run") != self.digest:
+                self._refuse(self._changes(before))
+        self.sweep()
+        for index in range(len(self.plan.segments)) if only is None else only:
+            self.look(index)
+        self.log("begin", segments=len(self.plan.segments), kept=len(self.pieces))
+
+    def _changes(self, before: dict[str, Any]) -> list[str]:
+        told = facts.changed({k: before.get(k) for k in self._facts}, self._facts)
+        plan = {k: v for k, v in before.items() if k not in self._facts and k != "run"}
+        try:
+            old = load(plan, str(self.folder / PLAN)).deciding()
+        except GpupipeError:
+            return [f"gpupipe was {before.get('version')}, is {self.plan.version}", *told]
+        return [*facts.changed(old, self.plan.deciding()), *told]
+
+    def _refuse(self, changes: list[str]) -> NoReturn:
+        done = len(list((self.folder / SEGMENTS).glob("*.seg")))
+        more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+        raise PlanError(
+            f"{done} segments of another run are kept: {'; '.join(changes[:_SHOWN])}{more}",
+            where=str(self.folder),
+            hint="--restart throws them away; with the old config the run goes on",
+        )
+
+    def look(self, index: int) -> Piece | None:
+        """A segment's facts where its file verifies; a file that does not is taken away."""
+        path = self.path(index)
+        self.pieces.pop(index, None)
+        try:
+            piece = verify(path)
+            if piece.digest != self.digest:
+                raise BadPieceError("it is of another plan")  # noqa: TRY301
+        except FileNotFoundError:
+            return None
+        except (BadPieceError, OSError) as error:
+            self.distrust(index, str(error))
+            return None
+        self.pieces[index] = piece
+        return piece
+
+    def distrust(self, index: int, why: str) -> None:
+        """Takes away a segment's file, which is not what was written."""
+        self.pieces.pop(index, None)
+        self.log("untrusted", segment=index, why=why)
+        with suppress(OSError):
+            self.path(index).unlink()
+
+    def missing(self) -> list[int]:
+        """Indices of the segments that are still to be rendered."""
+        return [n for n in range(len(self.plan.segments)) if n not in self.pieces]
+
+    def path(self, index: int) -> Path:
+        """The file of a segment."""
+        return self.folder / SEGMENTS / f"{index:06}.seg"
+
+    def writer(self, index: int) -> PieceWriter:
+        """A new file for a segment."""
+        with self.writing():
+            return PieceWriter(self.path(index), self.digest)
+
+    def finished(self, index: int, piece: Piece) -> None:
+        """A segment has its name."""
+        self.pieces[index] = piece
+        self.log("segment", segment=index, frames=piece.frames, pts=[piece.first, piece.last], hash=piece.hash)
+
+    def log(self, event: str, **what: object) -> None:
+        """A line of JSON in the log; a full disk does not matter here."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"time": now, "host": socket.gethostname(), "process": os.getpid(), "event": event, **what})
+        with suppress(OSError), (self.folder / LOG).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """What the system says, as a MediaError that names the volume and what to do."""
+        try:
+            yield
+        except OSError as error:
+            told = describe_os_error(error, self.plan.output)
+            hint = "free some space" if "space" in told.message else told.hint
+            raise MediaError(told.message, where=told.where, hint=hint) from error
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            data = json.loads((self.folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return data if isinstance(data, dict) else None
+
+    def _write(self, name: str, data: object) -> None:
+        """Whole or not at all."""
+        part = self.folder / f".{name}.{socket.gethostname()}-{os.getpid()}.part"
+        with part.open("w", encoding="utf-8") as file:
+            json.dump(data, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self.folder / name)
+
+    def joined(self, temporary: Path) -> None:
+        """The output is whole and checked: all that is left is its name."""
+        stat = temporary.stat()
+        frames = sum(piece.frames for piece in self.pieces.values())
+        with self.writing():
+            self._write(_FINISHED, {"inode": stat.st_ino, "size": stat.st_size, "run": self.digest, "frames": frames})
+
+    def joined_before(self) -> int | None:
+        """Frames of the output where an earlier run was killed between the rename and the end; None where none was."""
+        found = self._read(_FINISHED) or {}
+        try:
+            stat = self.plan.output.stat()
+        except OSError:
+            return None
+        same = (found.get("inode"), found.get("size"), found.get("run")) == (stat.st_ino, stat.st_size, self.digest)
+        return int(found["frames"]) if same else None
+
+    def sweep(self) -> None:
+        """Takes away what a killed run left half written; other processes' work where the ledger is shared stays."""
+        if self._shared:
+            return
+        (self.folder / _FINISHED).unlink(missing_ok=True)
+        for part in (*(self.folder / SEGMENTS).glob(".*.part"), *self.folder.glob(".*.part")):
+            part.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Throws all that is done away; the folder stays."""
+        self.sweep()
+        for path in (*(self.folder / SEGMENTS).iterdir(), self.folder / LOG, self.folder / PLAN):
+            path.unlink(missing_ok=True)
+        self.pieces = {}
+
+    def remove(self) -> None:
+        """The output has its name: the ledger goes. What says so goes last."""
+        with suppress(OSError):
+            shutil.rmtree(self.folder / SEGMENTS)
+            for name in (LOG, PLAN, LOCK, _FINISHED):
+                (self.folder / name).unlink(missing_ok=True)
+            shutil.rmtree(self.folder)

@@ -1,0 +1,74 @@
+"""Runs gpupipe and kills it, by SIGKILL, at a moment that is named: `killed.py RECORD WHAT COUNT gpupipe's words`.
+
+RECORD gets the number of each segment as soon as its file has its name. WHAT is a function of `MOMENTS`, COUNT after how
+many calls of it, and `before` or `after` the last of them; `-` kills at none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+from pathlib import Path
+
+from gpupipe import cli
+from gpupipe.media.mux import Muxer
+from gpupipe.media.output import OutputFile
+from gpupipe.render import joined, kept
+from gpupipe.render.ledger import Ledger
+from gpupipe.render.pieces import PieceWriter
+
+MOMENTS = {
+    "add": (PieceWriter, "add"),  # in a segment
+    "seal": (PieceWriter, "seal"),  # around the rename of a segment
+    "finished": (Ledger, "finished"),
+    "mux": (Muxer, "write_video"),  # in the join
+    "close": (Muxer, "close"),
+    "inspect": (kept, "inspect"),
+    "joined": (Ledger, "joined"),  # around the rename of the output
+    "commit": (OutputFile, "commit"),
+    "unlink": (Path, "unlink"),  # in tidying up, too
+}
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def trap(what: str, count: int, when: str) -> None:
+    owner, name = MOMENTS[what]
+    original, calls = getattr(owner, name), itertools.count(1)
+
+    def trapped(*args: object, **kwargs: object) -> object:
+        mine = next(calls)
+        if mine == count and when == "before":
+            die()
+        result = original(*args, **kwargs)
+        if mine == count:
+            die()
+        return result
+
+    setattr(owner, name, trapped)
+
+
+def note(record: Path) -> None:
+    seal = PieceWriter.seal
+
+    def noted(self: PieceWriter, *args: object) -> object:
+        piece = seal(self, *args)
+        with record.open("a") as file:
+            file.write(f"{self._path.stem}\n")
+        return piece
+
+    PieceWriter.seal = noted
+
+
+if __name__ == "__main__":
+    assert joined.inspect is kept.inspect
+    record, what, count, when, *words = sys.argv[1:]
+    note(Path(record))
+    if what != "-":
+        trap(what, int(count), when)
+    sys.argv = ["gpupipe", *words]
+    cli.main()
