@@ -112,7 +112,7 @@ class Card(_Strict):
     ]  # fmt: skip
     source: Source
     licence: Licence
-    reader: Literal["ncnn", "dlib", "ffdnet", "onnx", "rife"]
+    reader: Literal["ncnn", "dlib", "ffdnet", "onnx", "rife", "tflite"]
     inputs: list[Value] = Field(min_length=1)
     """In the order in which the network takes them; pictures first."""
     outputs: list[Value] = Field(min_length=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import TYPE_CHECKING
 
@@ -19,21 +20,28 @@ if TYPE_CHECKING:
     from gpupipe.models.card import Card, Value
 
 
-def _onnx(files: Mapping[str, Path]) -> nn.Module:
-    try:
-        from gpupipe.models import onnx  # noqa: PLC0415  (an extra)
-    except ModuleNotFoundError as error:
-        hint = "pip install 'gpupipe[models]'"
-        raise MediaError(f"needs the package {error.name}", where=str(files["onnx"]), hint=hint) from error
-    return onnx.read(files["onnx"])
+def _extra(module: str, role: str) -> Callable[[Mapping[str, Path]], nn.Module]:
+    """A reader that wants a package of the extra `models`."""
+
+    def read(files: Mapping[str, Path]) -> nn.Module:
+        try:
+            reader = importlib.import_module(f"gpupipe.models.{module}")
+        except ModuleNotFoundError as error:
+            hint = "pip install 'gpupipe[models]'"
+            raise MediaError(f"needs the package {error.name}", where=str(files[role]), hint=hint) from error
+        made: nn.Module = reader.read(files[role])
+        return made
+
+    return read
 
 
 _READERS: dict[str, Callable[[Mapping[str, Path]], nn.Module]] = {
     "dlib": lambda files: dlib.read(files["dat"]),
     "ffdnet": lambda files: ffdnet.read(files["weights"]),
     "ncnn": lambda files: ncnn.read(files["param"], files["bin"]),
-    "onnx": _onnx,
+    "onnx": _extra("onnx", "onnx"),
     "rife": lambda files: rife.read(files["weights"]),
+    "tflite": _extra("tflite", "tflite"),
 }
 
 
