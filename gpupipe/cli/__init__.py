@@ -22,7 +22,7 @@ from gpupipe.models import folder
 if TYPE_CHECKING:
     from types import FrameType
 
-VERBS = ("run", "plan", "status", "segment", "join", "preview", "probe", "doctor", "sample", "bench", "models")
+VERBS = ("run", "batch", "plan", "status", "segment", "join", "preview", "probe", "doctor", "sample", "bench", "models")
 DONE, USAGE, BUG, WARNED, INTERRUPTED = 0, 2, 3, 4, 130  # 1: see GpupipeError
 
 

@@ -37,9 +37,14 @@ def prepare(
         raise ConfigError(
             "no output", where=str(config), hint="give OUTPUT on the command line or `output.path:` in the config"
         )
+    return plan_of(config, settings, source, output, device=device, strict=strict)
+
+
+def plan_of(path: Path, config: Config, source: Path, output: Path, *, device: str | None, strict: bool) -> Plan:
+    """The plan of a config that was read from `path`. Raises GpupipeError."""
     info = probe(source)
-    with whose_keys(config):
-        return make_plan(settings, info, output, device=device or settings.device, strict=strict)
+    with whose_keys(path):
+        return make_plan(config, info, output, device=device or config.device, strict=strict)
 
 
 @contextmanager

@@ -23,9 +23,9 @@ Report = Callable[[Progress], None]
 def reporting(console: Console, watch: Watch, device: str) -> Iterator[Report]:
     """What `render` calls with its progress, in the form that suits stderr; a log file gets lines or events."""
     if console.json_log:
-        yield _every(EVENT_EVERY, lambda p: console.event("progress", **_facts(p, watch.read())))
+        yield every(EVENT_EVERY, lambda p: console.event("progress", **_facts(p, watch.read())))
         return
-    to_log = _every(LINE_EVERY, lambda p: console.log(_line(p)))
+    to_log = every(LINE_EVERY, lambda p: console.log(line(p)))
     if console.quiet:
         yield to_log
     elif sys.stderr.isatty():
@@ -39,7 +39,7 @@ def reporting(console: Console, watch: Watch, device: str) -> Iterator[Report]:
             finally:
                 console.write_line = before
     else:
-        yield _every(LINE_EVERY, lambda p: console.say(_line(p)))
+        yield every(LINE_EVERY, lambda p: console.say(line(p)))
 
 
 def _facts(now: Progress, reading: Reading) -> dict[str, object]:
@@ -59,7 +59,7 @@ def _facts(now: Progress, reading: Reading) -> dict[str, object]:
     }
 
 
-def _line(now: Progress) -> str:
+def line(now: Progress) -> str:
     """`1200/3000 frames (40 %), 240 a second, 0:08 left`."""
     rate = now.rate
     if not now.total:
@@ -75,7 +75,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _every(interval: float, report: Report) -> Report:
+def every(interval: float, report: Report) -> Report:
     """`report`, at most once an interval by the run's own clock."""
     due = interval
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LOG = threading.Lock()
+_STDERR = threading.Lock()
+"""Of two at once the second would put back the file of the first."""
 Lines = list[tuple[int, str, str]]
 
 
@@ -55,8 +57,8 @@ def captured_log(level: int) -> Iterator[Lines]:
 def captured_stderr() -> Iterator[list[str]]:
     """Catches what libraries print to the terminal past everybody (SVT-AV1 does); the lines are there afterwards."""
     lines: list[str] = []
-    own = os.dup(2)
-    with tempfile.TemporaryFile() as file:
+    with _STDERR, tempfile.TemporaryFile() as file:
+        own = os.dup(2)
         os.dup2(file.fileno(), 2)
         try:
             yield lines

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gpupipe.cli.progress import _every, _line
+from gpupipe.cli.progress import every, line
 from gpupipe.render import Progress
 
 ARGUMENTS = ["--device", "cpu"]
@@ -205,7 +205,7 @@ def test_a_terminal_gets_a_bar_that_leaves_no_trace(clip, config, tmp_path):
 
 def test_progress_lines_elsewhere():
     lines = []
-    report = _every(10.0, lambda now: lines.append(_line(now)))
+    report = every(10.0, lambda now: lines.append(line(now)))
     for second in range(36):
         report(Progress(frames=second * 24, total=2400, pts_seconds=float(second), elapsed=float(second)))
     assert lines == [
@@ -213,5 +213,5 @@ def test_progress_lines_elsewhere():
         "480/2400 frames (20 %), 24 a second, 1:20 left",
         "720/2400 frames (30 %), 24 a second, 1:10 left",
     ]
-    assert _line(Progress(100, None, 4.0, 2.0)) == "100 frames, 50 a second"
-    assert _line(Progress(100, 1_000_000, 4.0, 2.0)).endswith(", 5:33:18 left")
+    assert line(Progress(100, None, 4.0, 2.0)) == "100 frames, 50 a second"
+    assert line(Progress(100, 1_000_000, 4.0, 2.0)).endswith(", 5:33:18 left")

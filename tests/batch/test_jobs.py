@@ -1,0 +1,80 @@
+"""Which files a batch takes, and what they become."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpupipe.batch.jobs import jobs, sources
+from gpupipe.errors import ConfigError, MediaError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("b.mov", "a.mov", "c [1].mov", "deep/d.mov", "deep/er/a.mov"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["*.mov"], ["a.mov", "b.mov", "c [1].mov"]),
+        (["b.mov", "*.mov"], ["b.mov", "a.mov", "c [1].mov"]),
+        (["c [1].mov"], ["c [1].mov"]),
+        (["**/*.mov"], ["a.mov", "b.mov", "c [1].mov", "deep/d.mov", "deep/er/a.mov"]),
+        (["./a.mov", "deep/../a.mov"], ["a.mov"]),
+        (["gone.mov", "a.mov"], ["gone.mov", "a.mov"]),
+    ],
+)
+def test_words(folder: Path, words: list[str], expected: list[str]) -> None:
+    assert [str(path) for path in sources(words, [])] == expected
+
+
+def test_a_list(folder: Path) -> None:
+    (folder / "list.txt").write_text("# shots\n\n b.mov \ndeep/*.mov\n", encoding="utf-8")
+    assert sources(["a.mov"], [Path("list.txt")]) == [Path("a.mov"), Path("b.mov"), Path("deep/d.mov")]
+    (folder / "list.txt").write_text("a.mov\nnone*.mov\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"list\.txt, line 2: no file matches none\*\.mov"):
+        sources([], [Path("list.txt")])
+
+
+@pytest.mark.parametrize(
+    ("words", "lists", "error", "text"),
+    [
+        ([], [], ConfigError, "no input"),
+        (["deep"], [], ConfigError, r"deep is a folder \(a pattern takes the files in it: 'deep/\*'"),
+        (["x*"], [], ConfigError, r"no file matches x\*"),
+        ([], ["gone.txt"], MediaError, r"gone\.txt"),
+    ],
+)
+def test_refused(folder: Path, words: list[str], lists: list[str], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        sources(words, [Path(name) for name in lists])
+
+
+def test_names() -> None:
+    made = jobs([Path("x/a.b.mov"), Path("y/c.mkv")], "{parent}/{number:03}_{stem}.{suffix}", Path("out"))
+    assert [job.output for job in made] == [Path("out/x/001_a.b.mov"), Path("out/y/002_c.mkv")]
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{stem}", "no suffix"),
+        ("{name}.mp4", "unknown field"),
+        ("{stem.__class__}.mp4", "unknown field"),
+        ("{0}.mp4", "unknown field"),
+        ("{stem.mp4", "no template"),
+        ("{stem:d}.mp4", "no template"),
+        ("../{stem}.mp4", "no name in the folder"),
+        ("/tmp/{stem}.mp4", "no name in the folder"),
+        ("same.mp4", "a.mov and b.mov would both become out/same.mp4"),
+    ],
+)
+def test_bad_names(template: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        jobs([Path("a.mov"), Path("b.mov")], template, Path("out"))
