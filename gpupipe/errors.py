@@ -74,6 +74,10 @@ class ShortMemoryError(PlanError, DeviceError, MediaError):
     exit_code = 7
 
 
+class NoSessionError(ShortMemoryError):
+    """An encoder of the GPU does not open because too many are open already, here or elsewhere."""
+
+
 def device_failure(message: str, *, where: str | None = None, hint: str | None = None) -> DeviceError:
     """The error for what a library says of a GPU: one of its own where memory is short."""
     kind = ShortMemoryError if _SHORT.search(message) else DeviceError

@@ -24,6 +24,9 @@ DECODERS: dict[str, dict[str, tuple[int, ...]]] = {
 CHROMA = ("4:2:0", "4:2:2", "4:4:4")
 NVENC_CODECS = ("h264", "hevc", "av1")
 NO_NVENC = "this GPU has no NVENC"
+OUT_OF_SESSIONS = 10
+"""NVENCSTATUS for out of memory, which is also what cards with a limit of sessions say beyond it."""
+NO_SESSION = "no NVENC session is left on this GPU, or no memory for one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +133,40 @@ def encoder_row_from(caps: dict[str, int], codec: str) -> EncoderRow:
     )  # fmt: skip
 
 
-def encoder_reason(error: Exception) -> str:
-    """NVENC's refusal in words, by NVENCSTATUS of its public header: 2 is unsupported device, 10 out of memory.
+_STATUS = {
+    1: "no encoder on this machine", 2: NO_NVENC, 3: "the encoder does not know this GPU", 4: "the driver was reset",
+    5: "the GPU is gone", 6: "a wrong pointer", 8: "a wrong parameter", 9: "calls in a wrong order",
+    OUT_OF_SESSIONS: NO_SESSION, 11: "the encoder is not open", 12: "this NVENC does not do that",
+    13: "a packet is not ready", 14: "a buffer is too small", 15: "the driver is of another version",
+    20: "a failure without a name", 23: "a picture could not be mapped",
+}  # fmt: skip
+"""NVENCSTATUS of NVENC's public header, in words."""
 
-    GPUs without NVENC answer 2. Cards with a limit of sessions answer 10 beyond it. The whole number counts: 20 is a
-    failure without a name.
+
+def encoder_status(error: Exception) -> int | None:
+    """The NVENCSTATUS in one of PyNvVideoCodec's messages: the innermost, since its own wrapping says 20 to all."""
+    text = str(error)
+    found = re.findall(r"(?:returned error|[Ee]rror code) (\d+)", text) or re.findall(r"Error code : (\d+)", text)
+    return int(found[-1]) if found else None
+
+
+def encoder_reason(error: Exception) -> str:
+    """NVENC's refusal in one line.
+
+    GPUs without NVENC answer 2; cards with a limit of sessions answer 10 beyond it. What else fails is told with the
+    call that failed, which the library writes behind `Error Type`.
     """
-    found = re.search(r"returned error (\d+)", str(error))
-    known = {"2": NO_NVENC, "10": "no NVENC session is left on this GPU, or no memory for one"}
-    return known.get(found[1] if found else "", first_line(error))
+    status = encoder_status(error)
+    if status in (2, OUT_OF_SESSIONS):
+        return _STATUS[status]
+    said = re.search(r"Error Type : (.*)", str(error))
+    call = (
+        re.sub(r"^m_nvenc\.|\(.*\)| returned error \d+|\.? ?Error code \d+$|\.$", "", said[1].strip()) if said else ""
+    )
+    if status is None:
+        return call or first_line(error)
+    words = _STATUS.get(status, "see NVENCSTATUS in nvEncodeAPI.h")
+    return f"{call or first_line(error)} (error {status}: {words})"
 
 
 def ask_encoder(library: Any, codec: str, gpu: int) -> EncoderRow:
@@ -150,13 +178,22 @@ def ask_encoder(library: Any, codec: str, gpu: int) -> EncoderRow:
         return EncoderRow(codec, supported=False, reason=encoder_reason(error))
 
 
-@lru_cache(maxsize=64)
 def encoder_row(codec: str, gpu: int = 0) -> EncoderRow:
-    """What NVENC can do for h264, hevc or av1."""
+    """What NVENC can do for h264, hevc or av1; asked once, unless no session was left to ask with."""
     reason = unusable(gpu)
     if reason is None and codec not in NVENC_CODECS:
         reason = f"NVENC does not encode {codec}"
-    return EncoderRow(codec, supported=False, reason=reason) if reason else ask_encoder(pynv.load(), codec, gpu)
+    if reason is not None:
+        return EncoderRow(codec, supported=False, reason=reason)
+    row = _encoder_row(codec, gpu)
+    if row.reason == NO_SESSION:
+        _encoder_row.cache_clear()
+    return row
+
+
+@lru_cache(maxsize=64)
+def _encoder_row(codec: str, gpu: int) -> EncoderRow:
+    return ask_encoder(pynv.load(), codec, gpu)
 
 
 def nvenc_table(gpu: int = 0) -> EncoderTable:

@@ -10,13 +10,22 @@ import av
 import av.bitstream
 
 from gpupipe.codecs import pynv
-from gpupipe.codecs.capability import NVENC_CODECS, EncoderRow, ask_encoder, encoder_reason, encoder_row
+from gpupipe.codecs.capability import (
+    NO_SESSION,
+    NVENC_CODECS,
+    OUT_OF_SESSIONS,
+    EncoderRow,
+    ask_encoder,
+    encoder_reason,
+    encoder_row,
+    encoder_status,
+)
 from gpupipe.codecs.nvenc_options import arguments, b_frames, check_options
 from gpupipe.codecs.reorder import DtsClock, reorder_depth
 from gpupipe.codecs.sei import before_picture, hdr_sei
 from gpupipe.color import UNSPECIFIED, ChromaLocation, Range
 from gpupipe.device.driver import primary_context, same_context
-from gpupipe.errors import CapabilityError, DeviceError, device_failure
+from gpupipe.errors import CapabilityError, DeviceError, NoSessionError, device_failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +40,7 @@ if TYPE_CHECKING:
 _SURFACES = {"nv12": "NV12", "p010le": "P010", "yuv444p": "YUV444", "yuv444p10msble": "YUV444_16BIT"}
 """gpupipe's pixel format -> PyNvVideoCodec's."""
 _DEMUXER = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
+_CLOSE = "close other programs that encode, or use a libav encoder"
 _IDR = 3  # NV_ENC_PIC_TYPE_IDR
 _CHROMA_LOCATION = list(ChromaLocation)  # H.273 Chroma420SampleLocType counts in this order
 
@@ -57,6 +67,13 @@ def supports(codec: str, picture: FrameFormat, row: EncoderRow | None = None) ->
         sizes = f"{row.min_width}x{row.min_height} to {row.max_width}x{row.max_height}"
         return f"{width}x{height} is not within this NVENC's {sizes} for {codec}"
     return _format_reason(codec, picture, row)
+
+
+def rehearse(settings: EncoderSettings) -> None:
+    """Raises PlanError for what this GPU's NVENC or its library would refuse or ignore; opens nothing."""
+    check_options(settings.codec, settings.options, settings.preset, pynv.encode_api(pynv.load()))
+    row = encoder_row(settings.codec, pynv.gpu_index(settings.input_format.device))
+    arguments(settings, b_frames(settings, row.max_b_frames))
 
 
 def _format_reason(codec: str, picture: FrameFormat, row: EncoderRow) -> str | None:
@@ -136,18 +153,22 @@ class NvencEncoder:
         lane: where the pictures are made; the library copies them on its stream.
         library: stands in for PyNvVideoCodec in tests.
 
-    Raises PlanError for options that NVENC does not know, DeviceError where it does not open.
+    Raises PlanError for options that NVENC does not know, DeviceError where it does not open, NoSessionError where it
+    may open once another is closed.
     """
 
     def __init__(self, settings: EncoderSettings, lane: Lane, *, library: Any = None) -> None:
-        check_options(settings)
         self.settings, self._lane = settings, lane
         self._library = library or pynv.load()
+        check_options(settings.codec, settings.options, settings.preset, pynv.encode_api(self._library))
         gpu = pynv.gpu_index(lane.device)
-        row = ask_encoder(self._library, settings.codec, gpu)
+        # Asking takes a session too, of which a card may have few: only the first encoder of a process asks.
+        row = encoder_row(settings.codec, gpu) if library is None else ask_encoder(library, settings.codec, gpu)
         reason = supports(settings.codec, settings.input_format, row)
         if reason is None and settings.input_format.pixels.name not in pixel_formats(settings.codec):
             reason = f"it does not take {settings.input_format.pixels.name}"
+        if reason == NO_SESSION:
+            raise NoSessionError(reason, where=lane.device, hint=_CLOSE)
         if reason is not None:
             message = f"nvenc cannot encode {settings.codec}: {reason}"
             raise CapabilityError(message, where="output.video.encoder", hint="use `encoder: auto`")
@@ -176,8 +197,11 @@ class NvencEncoder:
                     gpu_id=gpu, cudacontext=context, cudastream=self._lane.handle, **options,
                 )  # fmt: skip
         except Exception as error:  # noqa: BLE001  its exceptions share no base
-            raise device_failure(f"NVENC does not open for {source}: {encoder_reason(error)}", where=self._lane.device,
-                              hint="use `encoder: auto`, or other options") from None  # fmt: skip
+            message = f"NVENC does not open for {source}: {encoder_reason(error)}"
+            if encoder_status(error) == OUT_OF_SESSIONS:
+                raise NoSessionError(message, where=self._lane.device, hint=_CLOSE) from None
+            hint = "use `encoder: auto`, or other options"
+            raise device_failure(message, where=self._lane.device, hint=hint) from None
 
     def encode(self, batch: FrameBatch) -> list[Packet]:
         """See `base.Encoder`."""

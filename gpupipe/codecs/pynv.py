@@ -35,6 +35,15 @@ def load() -> Any:
     return module
 
 
+def encode_api(library: Any) -> tuple[int, int] | None:
+    """The version of NVENC's API that the library works with, such as (12, 1); None where it does not say."""
+    found = getattr(library, "supportedNvEncVersion", None)
+    if not isinstance(found, int):
+        return None
+    version = (found >> 4, found & 15)
+    return (13, 0) if version >= (13, 0) else (12, 1)
+
+
 def gpu_index(device: str) -> int:
     """N of `cuda:N`."""
     return int(device.partition(":")[2] or 0)

@@ -110,6 +110,10 @@ def make_plan(
     _refuse(plan, config, strict=strict)
     if not choice.on_device:
         rehearse(plan.encoder)
+    elif choice.encoder == "nvenc":
+        from gpupipe.codecs import nvenc  # noqa: PLC0415
+
+        nvenc.rehearse(plan.encoder)
     return plan
 
 

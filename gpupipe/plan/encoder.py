@@ -93,9 +93,15 @@ def _device_refusal(encoder: str, codec: str, picture: FrameFormat, device: str,
         from gpupipe.codecs import nvjpeg  # noqa: PLC0415
 
         return nvjpeg.supports(picture, options_of(video), video.quality, video.bitrate)
-    from gpupipe.codecs import nvenc  # noqa: PLC0415
+    from gpupipe.codecs import nvenc, nvenc_options  # noqa: PLC0415
 
-    return nvenc.supports(codec, picture)
+    refusal = nvenc.supports(codec, picture)
+    if refusal is None and video.encoder == "auto":  # of a named one the plan says which option it is
+        try:
+            nvenc_options.check_options(codec, options_of(video), video.preset)
+        except PlanError as error:
+            return str(error)
+    return refusal
 
 
 def options_of(video: VideoOutput) -> dict[str, str]:

@@ -28,7 +28,7 @@ def machine(monkeypatch: pytest.MonkeyPatch):
 
     def forget() -> None:
         capability.decoder_row.cache_clear()
-        capability.encoder_row.cache_clear()
+        capability._encoder_row.cache_clear()
 
     def there(driver: Driver, library: object = None, reason: str | None = None) -> None:
         monkeypatch.setattr(capability, "driver", lambda: driver)
@@ -144,10 +144,38 @@ def test_layout_of_the_drivers_answer() -> None:
     assert (DecoderCaps.max_width.offset, DecoderCaps.min_width.offset) == (28, 40)
 
 
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [(2, "this GPU has no NVENC"), (10, "no NVENC session is left"), (20, "returned error 20"), (22, "error 22")],
+WHEEL = "PyNvEncoder : \nError code : 20\nError Type : PyNvEncoder constructor failed: "
+OPENING = (
+    "PyNvEncoderCaps : \nError code : {0}\nError Type : m_nvenc.nvEncOpenEncodeSessionEx(&encodeSessionExParams, "
+    "&hEncoder) returned error {0}\nat /p/PyNvEncoder.cpp:1103\n"
 )
-def test_nvenc_status_is_read_whole(status: int, said: str) -> None:
-    error = RuntimeError(f"LoadNvEncApi : m_nvenc.nvEncOpenEncodeSessionEx(&p, &h) returned error {status} at x.cpp:1")
-    assert said in capability.encoder_reason(error)
+"""How messages of PyNvVideoCodec 2.2.4 begin; those below are its own, word for word."""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (OPENING.format(2), "this GPU has no NVENC"),
+        (OPENING.format(10), "no NVENC session is left on this GPU, or no memory for one"),
+        (WHEEL + "Failed to get preset configuration. Error code 12\n\nat /p/PyNvEncoder.cpp:329\n",
+         "PyNvEncoder constructor failed: Failed to get preset configuration (error 12: this NVENC does not do that)"),
+        ("EncodeFrame : \nError code : 20\nError Type : nvEncEncodePicture API failed\nat /p/NvEncoder_121.cpp:599\n",
+         "nvEncEncodePicture API failed (error 20: a failure without a name)"),
+        ("PyNvEncoder : \nError code : 8\nError Type : Format P010 is not supported by current encoder.\nSupported:\n",
+         "Format P010 is not supported by current encoder (error 8: a wrong parameter)"),
+        ("Lock : returned error 22 at x.cpp:1", "Lock : returned error 22 at x.cpp:1 (error 22: see NVENCSTATUS in nvEncodeAPI.h)"),
+        ("something else\nand more", "something else"),
+    ],
+)  # fmt: skip
+def test_what_the_library_says_becomes_one_line(text: str, said: str) -> None:
+    assert capability.encoder_reason(RuntimeError(text)) == said
+
+
+def test_a_gpu_that_had_no_session_left_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [capability.EncoderRow("h264", supported=False, reason=capability.NO_SESSION),
+               capability.EncoderRow("h264", supported=True)]  # fmt: skip
+    monkeypatch.setattr(capability, "unusable", lambda _: None)
+    monkeypatch.setattr(capability.pynv, "load", lambda: None)
+    monkeypatch.setattr(capability, "ask_encoder", lambda *_: answers.pop(0))
+    found = [capability.encoder_row("h264").supported for _ in range(3)]
+    assert found == [False, True, True]

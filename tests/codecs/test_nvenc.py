@@ -139,6 +139,21 @@ def test_hdr10_metadata_is_in_the_bitstream(codec, tmp_path, ffprobe) -> None:
     assert (light["max_content"], light["max_average"]) == (1000, 400)
 
 
+def test_lossless_is_lossless() -> None:
+    nvenc.NvencEncoder(settings(options={"tuning_info": "lossless"}), CpuLane(), library=nvenc_double)
+    assert (nvenc_double.CALLS[-1]["rc"], nvenc_double.CALLS[-1]["constqp"]) == ("constqp", "0")
+
+
+def test_uhq_is_taken_only_where_the_driver_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = settings(options={"tuning_info": "uhq"})
+    monkeypatch.setattr(nvenc_double, "supportedNvEncVersion", 12 << 4 | 2, raising=False)
+    with pytest.raises(PlanError, match=r"tuning_info: uhq needs NVENC API 13\.0, and this driver has 12\.1"):
+        nvenc.NvencEncoder(asked, CpuLane(), library=nvenc_double)
+    monkeypatch.setattr(nvenc_double, "supportedNvEncVersion", 13 << 4, raising=False)
+    nvenc.NvencEncoder(asked, CpuLane(), library=nvenc_double)
+    assert nvenc_double.CALLS[-1]["tuning_info"] == "uhq"
+
+
 def test_settings_become_the_librarys_arguments() -> None:
     def made(**changes: object) -> dict:
         nvenc.NvencEncoder(settings(**changes), CpuLane(), library=nvenc_double)
@@ -146,7 +161,7 @@ def test_settings_become_the_librarys_arguments() -> None:
 
     plain = made(rate=Fraction(30000, 1001))
     assert (plain["rc"], plain["constqp"], plain["preset"], plain["bf"]) == ("constqp", "18,20,15", "P4", "2")
-    assert (plain["gop"], plain["idrperiod"], plain["fps"], plain["repeatspspps"]) == ("60", "60", "29.97", "1")
+    assert (plain["gop"], plain["idrperiod"], plain["fps"], plain["repeatspspps"]) == ("60", "60", "30000/1001", "1")
     assert made(quality=0)["constqp"] == "0,2,0"
     assert made(codec="av1", quality=51)["constqp"] == "255,255,240"
     rated = made(bitrate=8_000_000, preset="slow")
@@ -169,7 +184,17 @@ def test_settings_become_the_librarys_arguments() -> None:
     ({"options": {"qmin": "8"}}, "no such option"),
     ({"options": {"temporalaq": "0"}}, "'0' is not one of 1"),
     ({"options": {"multipass": "full"}}, "disabled, qres, fullres"),
-    ({"options": {"gop": "two"}}, "not a number"),
+    ({"options": {"gop": "two"}}, "not a whole number"),
+    ({"options": {"gop": "0"}}, "'0' is not from 1 to"),
+    ({"options": {"qmin": "20"}}, r"options\.qmin: nvenc has no such option \(PyNvVideoCodec reads initqp in its place"),
+    ({"options": {"split_encode_mode": "2"}}, "PyNvVideoCodec has no word for it, and leaves it to the driver"),
+    ({"options": {"rc-lookahead": "20"}}, "it is called lookahead here"),
+    ({"options": {"zebra": "20"}}, "nvenc has aq, bf, constqp"),
+    ({"options": {"aq": "16"}}, "'16' is not from 0 to 15"), ({"options": {"lookahead": "33"}}, "from 0 to 32"),
+    ({"options": {"constqp": "20,22"}}, "not one number, or three"), ({"options": {"constqp": "52"}}, "from 0 to 51"),
+    ({"options": {"cq": "20.5"}}, "not a whole number"), ({"options": {"level": "41"}}, "is not one of 1, 1b, 1.1"),
+    ({"options": {"tier": "1"}}, "h264 has none"),
+    ({"options": {"tuning_info": "lossless"}, "quality": 20.0}, "lossless has neither quality nor bitrate"),
     ({"options": {"colorspace": "bt709"}}, "set from the source's tags"),
     ({"options": {"bf": "5"}}, "at most 4 B-frames"),
     ({"preset": "turbo"}, "no preset 'turbo'"),

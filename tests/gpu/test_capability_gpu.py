@@ -71,7 +71,7 @@ def test_the_drivers_answer_is_the_librarys() -> None:
 
 def test_asking_leaves_torchs_context_and_memory_alone() -> None:
     lane = CudaLane("cuda:0")
-    capability.encoder_row.cache_clear()
+    capability._encoder_row.cache_clear()
     capability.ask_encoder(pynv.load(), "h264", 0)
     leaks = []
     for _ in range(3):

@@ -90,14 +90,18 @@ static NVENCSTATUS streams(void *handle, NV_ENC_CUSTREAM_PTR in, NV_ENC_CUSTREAM
 }
 static const char *last_error(void *s) { return s ? ((Session *)s)->error : ""; }
 
+/* Obsolete, but the wheel looks whether it is there. */
+static NVENCSTATUS open_plainly(void *device, uint32_t type, void **out) { (void)device, (void)type, (void)out; return NV_ENC_ERR_UNIMPLEMENTED; }
+
 EXPORT NVENCSTATUS NvEncodeAPIGetMaxSupportedVersion(uint32_t *version) {
-    *version = 12 << 4 | 1; /* 12.1: the wheel then loads its _121 module */
+    *version = fault("api") == 13 ? 13 << 4 : 12 << 4 | 1; /* 12.1: the wheel then loads its _121 module */
     return NV_ENC_SUCCESS;
 }
 
 EXPORT NVENCSTATUS NvEncodeAPICreateInstance(NV_ENCODE_API_FUNCTION_LIST *f) {
     if (!f) return NV_ENC_ERR_INVALID_PTR;
     lists();
+    f->nvEncOpenEncodeSession = open_plainly;
     f->nvEncOpenEncodeSessionEx = open_session, f->nvEncInitializeEncoder = initialize, f->nvEncDestroyEncoder = destroy;
     f->nvEncGetEncodeGUIDCount = codec_count, f->nvEncGetEncodeGUIDs = codec_guids, f->nvEncGetEncodeCaps = caps;
     f->nvEncGetEncodePresetCount = preset_count, f->nvEncGetEncodePresetGUIDs = preset_guids;

@@ -48,9 +48,17 @@ static void read_asked(Session *s, const NV_ENC_INITIALIZE_PARAMS *p, const NV_E
     a->depth = s->hevc && (k->hevcConfig.pixelBitDepthMinus8 || same(c->profileGUID, NV_ENC_HEVC_PROFILE_MAIN10_GUID)) ? 10 : 8;
 }
 
+/* Both structures as they came, for a test that looks which options the wheel reads. */
+static void tell(const char *name, const void *from, size_t bytes) {
+    fprintf(stderr, "%s ", name);
+    for (size_t i = 0; i < bytes; i++) fprintf(stderr, "%02x", ((const uint8_t *)from)[i]);
+    fputc('\n', stderr);
+}
+
 NVENCSTATUS initialize(void *handle, NV_ENC_INITIALIZE_PARAMS *p) {
     Session *s = handle;
     if (!s || !p || !p->encodeConfig) return say(s, NV_ENC_ERR_INVALID_PTR, "no encodeConfig");
+    if (fault("tell") >= 0) tell("initialize", p, sizeof *p), tell("config", p->encodeConfig, sizeof *p->encodeConfig);
     if (fault("preset") >= 0) return say(s, NV_ENC_ERR_UNSUPPORTED_PARAM, "unsupported preset");
     if (!same(p->encodeGUID, NV_ENC_CODEC_H264_GUID) && !same(p->encodeGUID, NV_ENC_CODEC_HEVC_GUID))
         return say(s, NV_ENC_ERR_UNSUPPORTED_PARAM, "the shim has H.264 and HEVC");
