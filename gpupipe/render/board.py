@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -72,6 +73,8 @@ class Board:
         self._taken = self._written = 0
         self.begun = False
         """Set by the writer when the output's header is written: no template of an encoder is needed any more."""
+        self.line: deque[int] = deque()
+        """Segments that were taken and have no encoder yet, in order; see `EncoderSessions`."""
         self.failed: set[int] = set()
         """Segments in which lanes met errors, for whoever tries them again."""
         self._waiting = 0
@@ -96,6 +99,7 @@ class Board:
                 return None
             self._taken += 1
             index = self._taken - 1
+            self.line.append(index)
         if self._crew.watch is not None:
             self._crew.watch.begin(index, self.segments[index])
         return index

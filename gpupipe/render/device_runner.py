@@ -20,8 +20,8 @@ from gpupipe.media.timeline import FrameClock, Window
 from gpupipe.plan.memory import SLOTS
 from gpupipe.render.board import Board, Part
 from gpupipe.render.chain import Chain, FirstSize
-from gpupipe.render.codecs import STAND_ALONE
 from gpupipe.render.reading import open_reading
+from gpupipe.render.sessions import EncoderSessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,17 +222,19 @@ class EncodeLane:
         plan: what is run.
         board: gets the parts.
         jobs: of all runners for an encoder to which every picture stands alone, else of one runner.
-        make: opens an encoder on a lane; a segment gets one of its own where pictures do not stand alone.
+        encoders: gives each segment an encoder of its own; or opens the one of this lane, where pictures stand alone.
     """
 
-    def __init__(self, plan: Plan, board: Board, jobs: Channel[Job], make: Callable[[CudaLane], Encoder]) -> None:
-        self._board, self._jobs, self._make = board, jobs, make
-        self._stands_alone = plan.encoder.encoder in STAND_ALONE
+    def __init__(
+        self, plan: Plan, board: Board, jobs: Channel[Job], encoders: EncoderSessions | Callable[[CudaLane], Encoder]
+    ) -> None:
+        self._board, self._jobs = board, jobs
         self._lane = CudaLane(plan.device)
         downloads = [step for step in plan.steps if step.kind == "download"]
         self._ring = PinnedRing(downloads[0].source, self._lane, rows=plan.batch) if downloads else None
         # One that serves the whole run takes its memory now, before decoders run and would wait for it.
-        self._encoder: Encoder | None = make(self._lane) if self._stands_alone else None
+        self._encoders = encoders if isinstance(encoders, EncoderSessions) else None
+        self._encoder: Encoder | None = None if isinstance(encoders, EncoderSessions) else encoders(self._lane)
 
     def work(self) -> None:
         """What the lane does until no more jobs come."""
@@ -242,16 +244,19 @@ class EncodeLane:
                 self._do(job)
 
     def _do(self, job: Job) -> None:
-        encoder = self._encoder or self._make(self._lane)
-        self._encoder = encoder
+        if self._encoder is None and self._encoders is not None:
+            self._encoder = self._encoders.open(job.index, self._lane)
+        encoder = self._encoder
+        assert encoder is not None
         if job.batch is not None:
             packets = self._encode(encoder, job, job.batch)
             self._deliver(job, packets, job.batch.pts, encoder)
             return
         self._deliver(job, encoder.finish(), (), encoder)
         self._board.complete(job.index, job.number + 1)
-        if not self._stands_alone:
+        if self._encoders is not None:
             self._encoder = None
+            self._encoders.close(encoder)
             del encoder
             gc.collect()  # an encoder of PyAV's refers to itself, and an x264 holds some hundred MB
 

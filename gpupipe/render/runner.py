@@ -15,12 +15,10 @@ from gpupipe.render.reading import Pieces
 from gpupipe.render.watch import clocked, enter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gpupipe.codecs.base import Encoder, Packet
-    from gpupipe.device.base import Lane
     from gpupipe.journal import Journal
     from gpupipe.plan import Plan
+    from gpupipe.render.sessions import EncoderSessions
 
 
 class SegmentWorker(Protocol):
@@ -46,8 +44,8 @@ PART = 16
 class Runner:
     """Decodes, transforms and encodes in one lane; each segment gets an encoder of its own."""
 
-    def __init__(self, plan: Plan, journal: Journal, board: Board, make: Callable[[Lane], Encoder]) -> None:
-        self._plan, self._journal, self._board, self._make = plan, journal, board, make
+    def __init__(self, plan: Plan, journal: Journal, board: Board, encoders: EncoderSessions) -> None:
+        self._plan, self._journal, self._board, self._encoders = plan, journal, board, encoders
         self._lane = open_lane(plan.device)
         self._transform = clocked("stages", make_transform(plan, self._lane, journal))
         self._opened = ExitStack()
@@ -62,7 +60,7 @@ class Runner:
     def render(self, index: int) -> None:
         """See `SegmentWorker`."""
         segment = self._board.segments[index]
-        encoder = self._make(self._lane)
+        encoder = self._encoders.open(index, self._lane)
         pictures = Pictures(
             self._plan,
             self._reading.read(segment),
@@ -88,6 +86,7 @@ class Runner:
         self._decoder.restart()
         self._deliver(index, parts, packets, shown, encoder)
         self._board.complete(index, parts + 1)
+        self._encoders.close(encoder)
         del encoder
         gc.collect()  # an encoder of PyAV's refers to itself, and an x264 holds some hundred MB
 

@@ -20,6 +20,7 @@ from gpupipe.render.copied import CopiedStreams
 from gpupipe.render.lanes import Channel, Crew
 from gpupipe.render.progress import Tally
 from gpupipe.render.runner import Runner, SegmentWorker
+from gpupipe.render.sessions import EncoderSessions
 from gpupipe.render.watch import enter
 
 if TYPE_CHECKING:
@@ -76,11 +77,12 @@ def start_lanes(
     board = Board(crew, plan.segments, 2 * plan.sessions) if shelf is None else shelf(crew)
     workers: list[SegmentWorker] = []
     lanes: list[tuple[str, Callable[[], None]]] = []
+    encoders = EncoderSessions(make, board, crew, journal)
     if plan.decoder == "nvdec":
-        workers, lanes = _device_workers(plan, board, crew, journal=journal, make=make, stop=stop)
+        workers, lanes = _device_workers(plan, board, crew, journal=journal, make=make, encoders=encoders, stop=stop)
     else:
         notes = [Notes(journal) for _ in range(plan.sessions)]
-        workers = [Runner(plan, one, board, make) for one in notes]
+        workers = [Runner(plan, one, board, encoders) for one in notes]
         pairs = zip(workers, notes, strict=True)
         lanes = [(f"runner-{n}", partial(_work, board, *pair)) for n, pair in enumerate(pairs)]
     for worker in workers:
@@ -100,8 +102,9 @@ def _work(board: Board, worker: SegmentWorker, notes: Notes) -> None:
 
 
 def _device_workers(
-    plan: Plan, board: Board, crew: Crew, *, journal: Journal, make: Callable[[Lane], Encoder], stop: StopFlag
-) -> tuple[list[SegmentWorker], list[tuple[str, Callable[[], None]]]]:
+    plan: Plan, board: Board, crew: Crew, *, journal: Journal, make: Callable[[Lane], Encoder],
+    encoders: EncoderSessions, stop: StopFlag,
+) -> tuple[list[SegmentWorker], list[tuple[str, Callable[[], None]]]]:  # fmt: skip
     """Decode lanes and the encode lanes behind them, with channels between."""
     from gpupipe.device.cuda import release_spare  # noqa: PLC0415  imports torch
     from gpupipe.render.device_runner import Compute, DeviceRunner, EncodeLane, Job  # noqa: PLC0415
@@ -117,7 +120,7 @@ def _device_workers(
         for jobs, one in zip(channels, notes, strict=True)
     ]
     release_spare()  # what the rehearsals before the captures took
-    encoders = [one] * ENCODE_LANES if shared else channels
+    ends = [one] * ENCODE_LANES if shared else channels
     counting = threading.Lock()
     running = {id(channel): channels.count(channel) for channel in channels}
 
@@ -132,7 +135,9 @@ def _device_workers(
     lanes: list[tuple[str, Callable[[], None]]] = [
         (f"runner-{n}", partial(decode, *three)) for n, three in enumerate(zip(workers, notes, channels, strict=True))
     ]
-    lanes += [(f"encode-{n}", EncodeLane(plan, board, jobs, make).work) for n, jobs in enumerate(encoders)]
+    lanes += [
+        (f"encode-{n}", EncodeLane(plan, board, jobs, make if shared else encoders).work) for n, jobs in enumerate(ends)
+    ]
     return workers, lanes
 
 

@@ -60,6 +60,7 @@ class Shelf(Board):
             if not self._todo:
                 return None
             index = self._todo.popleft()
+            self.line.append(index)
             with self.rendering(index):
                 self._open[index] = _Open(self._ledger.writer(index))
         if self._crew.watch is not None:

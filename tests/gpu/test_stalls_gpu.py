@@ -81,6 +81,9 @@ class Standing:
     def finish(self) -> list[SimpleNamespace]:
         return []
 
+    def close(self) -> None:
+        pass
+
 
 def settled(value: Callable[[], object], quiet: float = 0.4) -> object:
     """What `value` gives once it has not changed for a while."""
