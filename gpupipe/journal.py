@@ -33,13 +33,20 @@ class Entry:
 
 
 class Journal:
-    """Collects warnings by code; `listener` is told of the first of each code at once."""
+    """Collects warnings by code.
+
+    Args:
+        listener: told of the first of each code at once.
+        speaker: told of what takes long, in lines that warn of nothing and are not kept.
+    """
 
     KEEP = 50
 
-    def __init__(self, listener: Callable[[Entry], None] | None = None) -> None:
+    def __init__(
+        self, listener: Callable[[Entry], None] | None = None, speaker: Callable[[str], None] | None = None
+    ) -> None:
         self.entries: dict[str, Entry] = {}
-        self._listener = listener
+        self._listener, self._speaker = listener, speaker
         self._lock = threading.Lock()  # lanes of a run report side by side
 
     def warn(self, code: str, message: str, *, place: str | None = None, count: int = 1) -> None:
@@ -58,6 +65,11 @@ class Journal:
         if place is not None and len(entry.places) < self.KEEP:
             entry.places.append(place)
         return first, entry
+
+    def say(self, line: str) -> None:
+        """Something people should see while they wait."""
+        if self._speaker is not None:
+            self._speaker(line)
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -57,10 +57,14 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG00
     raise KeyboardInterrupt
 
 
-def execute(arguments: list[str], console: Console) -> int:
-    """Runs one command line and returns its exit code; never raises."""
+def _choose_cache() -> None:
     if (base := os.environ.get("XDG_CACHE_HOME", "")).startswith("/"):
         folder.choose(Path(base) / "gpupipe")
+
+
+def execute(arguments: list[str], console: Console) -> int:
+    """Runs one command line and returns its exit code; never raises."""
+    _choose_cache()
     try:
         code = cli.main(args=arguments, prog_name="gpupipe", standalone_mode=False, obj=console)
     except click.ClickException as error:
@@ -103,6 +107,9 @@ def main() -> NoReturn:
     # Threads of torch's CPU kernels would spin while they wait. Beside codec threads, or other jobs of a farm machine,
     # that takes the cores from those who have work. OpenMP reads this once, when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _choose_cache()
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:  # else it is lost with /tmp at the next start of the machine
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.engines() / "inductor")
     _standard_streams()
     _keep_stdout()
     signal.signal(signal.SIGTERM, _interrupt)

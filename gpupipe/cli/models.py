@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpupipe.cli import compile as compiling
 from gpupipe.models.card import catalogue, find
 from gpupipe.models.fetch import fetch, place, verify
 from gpupipe.models.folder import weights
@@ -67,3 +68,6 @@ def fetch_(console: Console, *, name: str, allow: tuple[str, ...]) -> None:
 def verify_(console: Console, *, name: str) -> None:
     """Check the fetched weights of NAME against the card."""
     console.data(f"{role:10} {path} is as the card says" for role, path in verify(find(name), weights()).items())
+
+
+command.add_command(compiling.command)

@@ -74,7 +74,7 @@ def command(
         console.event("start", plan=plan.to_json())
         for notice in plan.warnings:
             console.warning(notice.code, notice.message)
-        journal = Journal(console.first)
+        journal = Journal(console.first, console.say)
         watch = Watch()
         with (
             observing(plan, watch, journal, report, overwrite=overwrite) as observer,

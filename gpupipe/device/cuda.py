@@ -62,6 +62,11 @@ class CudaLane:
             raise device_failure(f"{self.device} failed: {first_line(error)}") from None
 
 
+def current_stream(device: str) -> int:
+    """The cudaStream_t that this thread's work on a GPU goes to now, for libraries that want to be told."""
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
 def release_spare() -> None:
     """Gives memory that torch keeps for later back to the GPU; waits for its work."""
     with suppress(RuntimeError):  # after an error of the GPU nothing works, and that error is told

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from gpupipe.engines.base import DTYPES, Profile
+from gpupipe.engines.base import Profile, dtype_of
+from gpupipe.engines.cache import EngineCache
 from gpupipe.engines.eager import Eager
+from gpupipe.engines.identity import digest_of
 from gpupipe.engines.running import Running, pixel_bytes
+from gpupipe.engines.select import Selector, candidates, named
 from gpupipe.engines.sizes import Shape, choose_sizes
+from gpupipe.errors import EngineError
+from gpupipe.journal import Journal
 from gpupipe.models.bind import bind
+from gpupipe.models.folder import engines
 from gpupipe.models.load import load
 
 if TYPE_CHECKING:
@@ -21,9 +27,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from gpupipe.engines.base import Network, Precision
+    from gpupipe.engines.base import Precision
     from gpupipe.format import FrameFormat
-    from gpupipe.journal import Journal
     from gpupipe.models.card import Card
 
 _PROBE = {"cpu": 64, "cuda": 256}
@@ -46,7 +51,7 @@ class Wanted:
 
 
 def assemble(
-    card: Card, files: dict[str, Path], wanted: Wanted, source: FrameFormat, journal: Journal | None = None
+    card: Card, files: Mapping[str, Path], wanted: Wanted, source: FrameFormat, journal: Journal | None = None
 ) -> Running:
     """The network of a card, prepared for pictures of a format and on its device.
 
@@ -54,24 +59,29 @@ def assemble(
         EngineError: the engine that was named does not do it.
         DeviceError: memory is short even for the smallest tiles.
     """
-    device = source.device
-    network = bind(card, load(card, files), wanted.inputs).to(device, DTYPES[wanted.precision])
+    device, told = source.device, Journal() if journal is None else journal
+    bound = bind(card, load(card, files), wanted.inputs)
+    digest = "" if candidates(wanted.engine, device) == (named("eager"),) else digest_of(bound)
+    network = bound.to(device, dtype_of(wanted.precision))
     shape = Shape(source.height, source.width, card.scale, card.halo, card.multiple, card.minimum)
     measured = _measured(network, shape, wanted, device)
     sizes = choose_sizes(
         shape, rows=wanted.rows, room=wanted.room, pixel_bytes=measured, tile=wanted.tile, batch=wanted.batch
     )
-
-    def make(profile: Profile) -> Network:
-        return Eager().load(network, profile, Path())
-
-    def warn(message: str) -> None:
-        if journal is not None:
-            journal.warn("out-of-memory", f"{card.name}: {message}")
-
-    running = Running(make, shape, sizes, device=device, precision=wanted.precision, warn=warn)
-    with torch.inference_mode():
-        running.prepare()
+    selector = Selector(
+        network, digest, wanted.engine, EngineCache(engines(), say=told.say),
+        say=lambda line: told.say(f"{card.name}: {line}"),
+        warn=lambda line: told.warn("engine-left-out", f"{card.name}: {line}"),
+    )  # fmt: skip
+    running = Running(
+        selector, shape, sizes, rows=wanted.rows, device=device, precision=wanted.precision,
+        warn=lambda line: told.warn("out-of-memory", f"{card.name}: {line}"),
+    )  # fmt: skip
+    try:
+        with torch.inference_mode():
+            running.prepare()
+    except EngineError as error:
+        raise EngineError(error.message, where=error.where or f"model {card.name}", hint=error.hint) from error
     return running
 
 

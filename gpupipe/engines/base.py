@@ -7,18 +7,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-import torch
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import torch
     from torch import nn
 
 Precision = Literal["fp32", "fp16", "bf16"]
-DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-Network = Callable[[torch.Tensor], torch.Tensor]
+_DTYPES: dict[str, str] = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+Network = Callable[["torch.Tensor"], "torch.Tensor"]
 """N x C x H x W to N x C' x (scale * H) x (scale * W), on one device and in one dtype."""
+
+
+def dtype_of(precision: Precision) -> torch.dtype:
+    """Of a network's input, weights and output."""
+    import torch  # noqa: PLC0415  engines are asked what they are when a plan is made, without torch
+
+    found: torch.dtype = getattr(torch, _DTYPES[precision])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,8 @@ class Profile:
     device: str
     """`cpu` or `cuda:N`."""
     channels: int = 3
+    least: int = 0
+    """Smallest batch that comes beside `batch`; 0 where all are of that size."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -41,7 +50,7 @@ class Profile:
     @property
     def dtype(self) -> torch.dtype:
         """Of the network's input, weights and output."""
-        return DTYPES[self.precision]
+        return dtype_of(self.precision)
 
     def __str__(self) -> str:
         return f"{self.batch} x {self.width}x{self.height} in {self.precision} on {self.device}"
@@ -50,7 +59,8 @@ class Profile:
 class Engine(Protocol):
     """One way to run networks. What it builds is files in a folder, which the cache keeps; it keeps nothing itself.
 
-    Adding an engine is a module that meets this, and a line in `select.ENGINES`.
+    Adding an engine is a module that meets this, and a line in `select.ENGINES`. Neither torch nor its own library is
+    imported with the module.
     """
 
     name: str
@@ -58,9 +68,11 @@ class Engine(Protocol):
     """Counted up when what `build` writes changes, so that older entries of the cache are built anew."""
     builds: bool
     """Whether there is anything to build and to keep."""
+    flexible: bool
+    """Whether what was built for a profile takes batches from `least` on, too."""
 
     def absent(self, device: str) -> str | None:
-        """Why it cannot be used on `device`, in words, or None; asks what is installed, imports nothing heavy."""
+        """Why it cannot be used on `device`, in words, or None; asks what is installed."""
         ...
 
     def versions(self) -> dict[str, str]:
@@ -68,13 +80,13 @@ class Engine(Protocol):
         ...
 
     def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:
-        """Writes what `load` needs into `folder`, which is empty. Raises EngineError."""
+        """Writes what `load` needs into `folder`, which is empty. Raises EngineError, or an out of memory as it is."""
         ...
 
     def load(self, network: nn.Module, profile: Profile, folder: Path) -> Network:
         """The network, ready to run on pictures of the profile's shape.
 
-        It may be called while a CUDA Graph is captured, once it has run before. Raises EngineError.
+        It may be called while a CUDA Graph is captured, once it has run before. Raises as `build` does.
 
         Args:
             network: as `build` got it, on the profile's device and in its dtype.
@@ -87,8 +99,17 @@ class Engine(Protocol):
 @contextmanager
 def arithmetic(profile: Profile) -> Iterator[None]:
     """Lets cuDNN measure its algorithms for each shape and keep the fastest; fp32 is fp32, not TF32."""
+    import torch  # noqa: PLC0415  as above
+
     if not profile.device.startswith("cuda"):
         yield
         return
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False, fp32_precision=None):
         yield
+
+
+def laid_out(profile: Profile) -> torch.memory_format:
+    """How weights and pictures lie best: tensor cores read channels last."""
+    import torch  # noqa: PLC0415  as above
+
+    return torch.channels_last if profile.device.startswith("cuda") else torch.contiguous_format

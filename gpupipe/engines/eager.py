@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-import torch
-
-from gpupipe.engines.base import Network, Profile, arithmetic
+from gpupipe.engines.base import Network, Profile, arithmetic, laid_out
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import torch
     from torch import nn
 
 
 class Eager:
     """Meets `base.Engine`."""
 
-    name, recipe, builds = "eager", 1, False
+    name, recipe, builds, flexible = "eager", 1, False, True
 
     def absent(self, device: str) -> str | None:
         """Never: see `base.Engine`."""
@@ -26,7 +26,7 @@ class Eager:
 
     def versions(self) -> dict[str, str]:
         """See `base.Engine`."""
-        return {"torch": torch.__version__}
+        return {"torch": version("torch")}
 
     def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:
         """Nothing: see `base.Engine`."""
@@ -34,8 +34,7 @@ class Eager:
     def load(self, network: nn.Module, profile: Profile, folder: Path) -> Network:
         """See `base.Engine`."""
         del folder
-        tensor_cores = profile.device.startswith("cuda")
-        layout = torch.channels_last if tensor_cores else torch.contiguous_format
+        layout = laid_out(profile)
         ready = network.to(memory_format=layout)  # type: ignore[call-overload]  # it does take it
 
         def run(x: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from gpupipe.device import release
 from gpupipe.device.room import capturing, ran_out, taken_by
-from gpupipe.engines.base import DTYPES, Profile
+from gpupipe.engines.base import Profile, dtype_of
 from gpupipe.engines.sizes import Shape, Sizes, smaller
 from gpupipe.errors import DeviceError
 from gpupipe.events import happened
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpupipe.engines.base import Network, Precision
+    from gpupipe.engines.select import Built
 
 T = TypeVar("T")
 
@@ -30,20 +31,24 @@ class Running:
         make: builds the network for a profile.
         shape: of network and pictures.
         sizes: what to begin with.
+        rows: pictures that come at once, at most.
         device: `cpu` or `cuda:N`.
         precision: of the network.
         warn: told in words when memory ran out and what follows.
     """
 
     def __init__(
-        self, make: Callable[[Profile], Network], shape: Shape, sizes: Sizes, *,
-        device: str, precision: Precision, warn: Callable[[str], None],
+        self, make: Callable[[Profile], Built], shape: Shape, sizes: Sizes, *,
+        rows: int, device: str, precision: Precision, warn: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._make, self._shape, self._warn = make, shape, warn
+        self._make, self._shape, self._rows, self._warn = make, shape, rows, warn
         self._device, self._precision, self.sizes = device, precision, sizes
-        self._network: Network | None = None
-        self.how = f"eager in {precision}"
+        self._built: Built | None = None
+
+    @property
+    def how(self) -> str:
         """The engine and its precision, in words."""
+        return f"{self._built.engine if self._built else 'no engine yet'} in {self._precision}"
 
     def prepare(self) -> None:
         """Builds the network for the sizes at hand. Raises EngineError, and DeviceError where memory is short."""
@@ -62,11 +67,14 @@ class Running:
                     raise
             self._shrink()  # behind the handler, whose error keeps what was made so far alive
 
-    def _ready(self) -> Network:
-        if self._network is None:
-            high, wide = self._shape.tiling(self.sizes.tile).window
-            self._network = self._make(Profile(self.sizes.batch, high, wide, self._precision, self._device))
-        return self._network
+    def _ready(self) -> Built:
+        if self._built is None:
+            plan, batch = self._shape.tiling(self.sizes.tile), self.sizes.batch
+            left_over = self._rows * len(plan.pieces) % batch
+            high, wide = plan.window
+            profile = Profile(batch, high, wide, self._precision, self._device, least=left_over)
+            self._built = self._make(profile)
+        return self._built
 
     def _shrink(self) -> None:
         before, tile = self.sizes, self.sizes.tile
@@ -78,17 +86,17 @@ class Running:
                 message = f"out of memory on {self._device} even with {before}"
                 raise DeviceError(message, hint="end other programs that use it")
             self.sizes = replace(before, tile=less)
-        self._network = None
+        self._built = None
         release(self._device)
         change = f"out of memory with {before}; it goes on with {self.sizes}"
         happened("smaller-batches" if self.sizes.tile == tile else "smaller-tiles", change)
         self._warn(change)
 
     def _run(self, x: torch.Tensor) -> torch.Tensor:
-        network, shape, batch = self._ready(), self._shape, self.sizes.batch
+        built, shape, batch = self._ready(), self._shape, self.sizes.batch
         plan = shape.tiling(self.sizes.tile)
         out = x.new_empty((*x.shape[:2], shape.height * shape.scale, shape.width * shape.scale))
-        source = padded(x.to(DTYPES[self._precision]), plan)
+        source = padded(x.to(dtype_of(self._precision)), plan)
         pairs = [(n, row, column) for n in range(len(x)) for row, column in plan.pieces]
         for first in range(0, len(pairs), batch):
             group = pairs[first : first + batch]
@@ -96,10 +104,10 @@ class Running:
                 windows = source[first : first + batch]
             else:
                 windows = torch.cat([cut(source[n : n + 1], plan, row, column) for n, row, column in group])
-            if len(group) < batch:  # the last again, so that there is one shape only
+            if len(group) < batch and not built.flexible:  # the last again, so that there is one shape only
                 more = windows[-1:].expand(batch - len(group), -1, -1, -1)
                 windows = torch.cat((windows, more))
-            done = network(windows)
+            done = built.run(windows)
             if plan.whole:
                 keep(done[: len(group)], out[first : first + batch], *plan.pieces[0], shape.scale)
                 continue

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from gpupipe.errors import ConfigError, MediaError, PlanError
+from gpupipe.engines.select import candidates
+from gpupipe.errors import ConfigError, EngineError, MediaError, PlanError
 from gpupipe.models import folder
 from gpupipe.models.card import Card, find
 from gpupipe.models.extras import extras, one_to_one
@@ -107,8 +108,16 @@ class Model(base.Stage):
         """The network, its licence, and what it will run on."""
         card, _ = self._model()
         use = "" if card.licence.commercial else ", no licence for commercial use"
-        how = f"{self._precision(source)} on {source.device}, engine {self.settings.engine}"
+        how = f"{self._precision(source)} on {source.device}, {self._engine(source.device)}"
         return (f"{card.name}: {card.task} x{card.scale}, weights {card.licence.weights}{use}; {how}",)
+
+    def _engine(self, device: str) -> str:
+        """In words. Raises PlanError where one is named that cannot be used there."""
+        try:
+            there = [engine.name for engine in candidates(self.settings.engine, device)]
+        except EngineError as error:
+            raise PlanError(error.message, hint=error.hint) from None
+        return f"engine {there[0]}" if len(there) == 1 else f"engine: the fastest of {', '.join(there)}"
 
     def _precision(self, source: FrameFormat) -> Precision:
         if self.settings.precision != "auto":

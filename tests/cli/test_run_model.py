@@ -36,7 +36,7 @@ def test_an_hdr_clip_stays_10_bit_and_keeps_its_tags(cli, job, corpus, tmp_path,
     shown = cli("run", config(job, "{codec: hevc, encoder: libx265, preset: ultrafast, quality: 4}", end="pts:120"),
                 source, out, "--device", "cpu")  # fmt: skip
     assert shown.code == 0, shown.err
-    assert f"{SR}: super-resolution x2, weights BSD-3-Clause; fp32 on cpu, engine auto" in shown.err
+    assert f"{SR}: super-resolution x2, weights BSD-3-Clause; fp32 on cpu, engine eager" in shown.err
     before, after = (
         ffprobe(path, "-show_streams", "-show_frames", "-read_intervals", "%+#1") for path in (source, out)
     )

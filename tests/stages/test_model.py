@@ -10,6 +10,7 @@ from stills import picture, plan, psnr, run
 
 from gpupipe import stages
 from gpupipe.engines.eager import Eager
+from gpupipe.engines.select import Built
 from gpupipe.errors import DeviceError, PlanError
 from gpupipe.journal import Journal
 from gpupipe.models import folder
@@ -176,7 +177,7 @@ def test_another_error_is_not_taken_for_it(monkeypatch, real):
         raise RuntimeError("expected 4 channels")
 
     made = prepared({"card": SR}, real)
-    monkeypatch.setattr(made._running, "_network", broken)
+    monkeypatch.setattr(made._running, "_built", Built(broken, "eager", flexible=True))
     with pytest.raises(RuntimeError, match="expected 4 channels"):
         made((real,))
 
@@ -184,7 +185,7 @@ def test_another_error_is_not_taken_for_it(monkeypatch, real):
 def test_the_plan_says_what_will_run(real):
     target, (note,) = plan("model", {"card": SR}, format_of(real))
     assert (target.width, target.height, target.pixels.name) == (242, 66, "rgbf32")
-    assert note == f"{SR}: super-resolution x2, weights BSD-3-Clause; fp32 on cpu, engine auto"
+    assert note == f"{SR}: super-resolution x2, weights BSD-3-Clause; fp32 on cpu, engine eager"
     _, (note,) = plan("model", {"card": DENOISE}, format_of(real))
     assert "weights unstated, no licence for commercial use" in note
 

@@ -1,0 +1,63 @@
+"""`gpupipe models compile`: engines built ahead of the runs that need them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpupipe import stages
+from gpupipe.cli.job import prepare
+from gpupipe.cli.options import PATH, device
+from gpupipe.config import load_config
+from gpupipe.errors import ConfigError
+from gpupipe.journal import Entry, Journal
+from gpupipe.render.segmented import in_lanes
+
+if TYPE_CHECKING:
+    from gpupipe.cli.console import Console
+    from gpupipe.plan import Plan, Step
+
+
+@click.command(name="compile", short_help="Build the engines that a config needs.")
+@click.argument("config", type=PATH)
+@click.argument("input", type=PATH, required=False)
+@device
+@click.pass_obj
+def command(
+    console: Console,
+    *,
+    config: Path,
+    input: Path | None,  # noqa: A002  (click names the parameter as the user sees it)
+    device: str | None,  # noqa: F811  (its option has the same name)
+) -> None:
+    """Build, measure and keep what the networks of CONFIG need for pictures like INPUT's, on this machine's device.
+
+    INPUT overrides the config. A run on the same kind of machine then starts from the cache.
+    """
+    settings = load_config(config)
+    if all(entry.name != "model" for entry in settings.stages):
+        raise ConfigError("no stage of it runs a network", where=f"{config}: stages")
+    output = Path(settings.output.path or "compiled.mkv")  # planned with, not written
+    plan = prepare(config, input, output, device=device, strict=False)
+    for step in plan.steps:
+        if step.kind == "stage" and step.name == "model":
+            _build(console, plan, step)
+
+
+def _build(console: Console, plan: Plan, step: Step) -> None:
+    from gpupipe.device import open_lane  # noqa: PLC0415  imports torch
+
+    def warn(entry: Entry) -> None:
+        console.warning(entry.code, entry.message)
+
+    kind = stages.load(step.name)
+    stage = kind(kind.Settings.model_validate(step.settings, strict=False))
+    rows = plan.batch if plan.decoder == "nvdec" and in_lanes(plan) else 1  # as the run's chain is made
+    stage.attend(Journal(warn, console.say), rows)
+    lane = open_lane(plan.device)
+    with lane.active():
+        stage.prepare(step.source)
+    lane.synchronize()
+    console.data(f"{use.name}: {use.engine} for {step.source.width}x{step.source.height}" for use in stage.models())

@@ -1,0 +1,144 @@
+"""The contract with Torch-TensorRT, on `trt_double`; what it computes on a GPU is in tests/gpu/test_model_gpu.py."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from trt_double import Library, install
+
+from gpupipe.engines.base import Profile
+from gpupipe.engines.cache import EngineCache
+from gpupipe.engines.identity import digest_of
+from gpupipe.engines.select import Selector
+from gpupipe.engines.tensorrt import TensorRT
+from gpupipe.errors import EngineError
+
+PROFILE = Profile(2, 8, 12, "fp32", "cpu")
+
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.conv = torch.nn.Conv2d(3, 12, 3, padding=1)
+
+    def forward(self, x):
+        return torch.nn.functional.pixel_shuffle(self.conv(x), 2)
+
+
+@pytest.fixture
+def network():
+    return Network().eval().requires_grad_(requires_grad=False)
+
+
+@pytest.fixture(params=[True, False], ids=["rtx", "data-centre"])
+def library(request, monkeypatch):
+    made = Library(jit=request.param)
+    install(monkeypatch, made)
+    return made
+
+
+def built(network, profile, folder):
+    engine = TensorRT()
+    folder.mkdir(exist_ok=True)
+    engine.build(network, profile, folder)
+    return engine.load(network, profile, folder)
+
+
+def test_it_runs_what_was_built(library, network, tmp_path):
+    x = torch.rand(PROFILE.shape)
+    run = built(network, PROFILE, tmp_path)
+    assert torch.equal(run(x), network(x))
+    strided = torch.rand(2, 8, 12, 3).permute(0, 3, 1, 2)
+    assert not strided.is_contiguous()
+    assert torch.equal(run(strided), network(strided.contiguous()))
+
+
+def test_it_asks_for_one_whole_engine_of_the_networks_own_types(library, network, tmp_path):
+    built(network.half(), Profile(1, 8, 12, "fp16", "cpu"), tmp_path)
+    (asked,) = library.built
+    assert asked["use_explicit_typing"] is True
+    assert asked["require_full_compilation"] is True
+    assert asked["disable_tf32"] is True
+    assert "enabled_precisions" not in asked, "explicit typing excludes it"
+    assert asked["input"].dtype == torch.float16
+    assert asked["input"].shapes == ((1, 3, 8, 12),) * 3
+    assert asked["timing_cache_path"].startswith(str(tmp_path)), "the default is one file for all users of the machine"
+
+
+def test_smaller_batches_are_in_the_profile(library, network, tmp_path):
+    run = built(network, Profile(4, 8, 12, "fp32", "cpu", least=1), tmp_path)
+    assert library.built[0]["input"].shapes == ((1, 3, 8, 12), (4, 3, 8, 12), (4, 3, 8, 12))
+    for batch in (1, 3, 4):
+        x = torch.rand(batch, 3, 8, 12)
+        assert torch.equal(run(x), network(x))
+    with pytest.raises(EngineError, match=r"does not take \(5, 3, 8, 12\)"):
+        run(torch.rand(5, 3, 8, 12))
+
+
+def test_kernels_compiled_at_run_time_are_kept(library, network, tmp_path):
+    built(network, PROFILE, tmp_path)
+    TensorRT().load(network, PROFILE, tmp_path)
+    assert library.compiled == (1 if library.jit else 3)
+
+
+def test_a_gpu_that_it_refuses(library, network, tmp_path):
+    library.refuses_gpu = "cannot run on this GPU, which has compute capability 9.0"
+    with pytest.raises(EngineError) as told:
+        built(network, PROFILE, tmp_path)
+    assert str(told.value) == f"TensorRT does not load it: {library.refuses_gpu}"
+
+
+def test_an_operator_that_it_has_not(library, network, tmp_path):
+    library.unsupported = "Conversion of function torch._ops.aten.foo not currently supported!\ntrace"
+    with pytest.raises(EngineError) as told:
+        built(network, PROFILE, tmp_path)
+    assert str(told.value) == (
+        "TensorRT does not build it: Conversion of function torch._ops.aten.foo not currently supported!"
+    )
+
+
+def test_a_library_that_does_not_import(library, network, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch_tensorrt", None)
+    with pytest.raises(EngineError, match="torch_tensorrt cannot be imported: "):
+        built(network, PROFILE, tmp_path)
+
+
+def test_versions_of_all_that_takes_part(library):
+    below = "tensorrt-rtx" if library.jit else "tensorrt"
+    above = "torch-tensorrt-rtx" if library.jit else "torch-tensorrt"
+    assert TensorRT().versions() == {above: "2.11.0", "torch": "2.11.0", below: "1.4.0"}
+
+
+def test_a_refusal_leaves_the_run_to_the_next_engine(library, network, tmp_path, monkeypatch):
+    """The real case: TensorRT for RTX 1.7.1 on an H200."""
+    library.refuses_gpu = "cannot run on this GPU, which has compute capability 9.0"
+    monkeypatch.setattr("gpupipe.engines.tensorrt.TensorRT.absent", lambda *_: None)
+    monkeypatch.setattr("gpupipe.engines.inductor.Inductor.absent", lambda *_: "not for this test")
+    from gpupipe.engines import select  # noqa: PLC0415
+
+    monkeypatch.setattr(select, "candidates", lambda *_: tuple(e for e in select.ENGINES if e.absent("cpu") is None))
+    warned: list[str] = []
+    selector = Selector(
+        network, digest_of(network), "auto", EngineCache(tmp_path), say=lambda _: None, warn=warned.append
+    )
+    x = torch.rand(PROFILE.shape)
+    made = selector(PROFILE)
+    assert made.engine == "eager"
+    assert torch.equal(made.run(x), network(x))
+    assert warned == [f"engine tensorrt is left out: TensorRT does not load it: {library.refuses_gpu}"]
+
+
+def test_an_engine_that_does_not_deserialise_is_built_again(library, network, tmp_path):
+    selector = Selector(
+        network, digest_of(network), "tensorrt", EngineCache(tmp_path), say=lambda _: None, warn=lambda _: None
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpupipe.engines.tensorrt.TensorRT.absent", lambda *_: None)
+        selector(PROFILE)
+        library.corrupt = True
+        with pytest.raises(EngineError, match="TensorRT does not load it: Serialization assertion failed"):
+            selector(PROFILE)
+        library.corrupt = False
+        assert selector(PROFILE).engine == "tensorrt"
+    assert len(library.built) == 3
