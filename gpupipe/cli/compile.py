@@ -12,7 +12,7 @@ from gpupipe.cli.job import prepare
 from gpupipe.cli.options import PATH, device
 from gpupipe.config import load_config
 from gpupipe.errors import ConfigError
-from gpupipe.journal import Entry, Journal
+from gpupipe.journal import Journal
 from gpupipe.render.segmented import in_lanes
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def command(
     *,
     config: Path,
     input: Path | None,  # noqa: A002  (click names the parameter as the user sees it)
-    device: str | None,  # noqa: F811  (its option has the same name)
+    device: str | None,
 ) -> None:
     """Build, measure and keep what the networks of CONFIG need for pictures like INPUT's, on this machine's device.
 
@@ -49,13 +49,10 @@ def command(
 def _build(console: Console, plan: Plan, step: Step) -> None:
     from gpupipe.device import open_lane  # noqa: PLC0415  imports torch
 
-    def warn(entry: Entry) -> None:
-        console.warning(entry.code, entry.message)
-
     kind = stages.load(step.name)
     stage = kind(kind.Settings.model_validate(step.settings, strict=False))
     rows = plan.batch if plan.decoder == "nvdec" and in_lanes(plan) else 1  # as the run's chain is made
-    stage.attend(Journal(warn, console.say), rows)
+    stage.attend(Journal(console.first, console.say), rows)
     lane = open_lane(plan.device)
     with lane.active():
         stage.prepare(step.source)
