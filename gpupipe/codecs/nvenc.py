@@ -21,6 +21,7 @@ from gpupipe.codecs.capability import (
     encoder_status,
 )
 from gpupipe.codecs.nvenc_options import arguments, b_frames, check_options
+from gpupipe.codecs.obu import before_frame, hdr_obus
 from gpupipe.codecs.reorder import DtsClock, reorder_depth
 from gpupipe.codecs.sei import before_picture, hdr_sei
 from gpupipe.color import UNSPECIFIED, ChromaLocation, Range
@@ -145,6 +146,17 @@ def _chroma_location(codec: str, location: ChromaLocation) -> list[str]:
     return [f"chroma_sample_position={known[location]}"] if location in known else []
 
 
+def _hdr(settings: EncoderSettings) -> bytes:
+    """Static HDR metadata in the codec's own units; empty where there is none."""
+    display, light = settings.mastering_display, settings.content_light
+    return hdr_obus(display, light) if settings.codec == "av1" else hdr_sei(settings.codec, display, light)
+
+
+def with_hdr(codec: str, data: bytes, units: bytes) -> bytes:
+    """A key picture with HDR metadata in front; not by `Encode`, so that one way serves all codecs."""
+    return before_frame(data, units) if codec == "av1" else before_picture(codec, data, units)
+
+
 class NvencEncoder:
     """Encodes on the GPU; meets `base.Encoder`.
 
@@ -179,9 +191,7 @@ class NvencEncoder:
         self._pictures: dict[int, tuple[int, int]] = {}
         """Pictures inside by number: pts (which may be negative, and NVENC's are not) and duration."""
         self._count = 0
-        self._sei = b"" if settings.codec == "av1" else hdr_sei(
-            settings.codec, settings.mastering_display, settings.content_light
-        )  # fmt: skip
+        self._hdr = _hdr(settings)
         self._filter: av.bitstream.BitStreamFilterContext | None = None
         if name := metadata_filter(settings):
             self._filter = av.bitstream.BitStreamFilterContext(name, settings.codec)
@@ -238,8 +248,8 @@ class NvencEncoder:
         packets: list[Packet] = []
         for item in coded:
             data, key = bytes(item["data"]), item["picture_type"] == _IDR
-            if key and self._sei:
-                data = before_picture(self.settings.codec, data, self._sei)
+            if key and self._hdr:
+                data = with_hdr(self.settings.codec, data, self._hdr)
             packet = self._tagged(av.Packet(data))
             pts, duration = self._pictures.pop(item["timestamp"])
             packet.pts, packet.duration, packet.time_base = pts, duration, self.settings.time_base

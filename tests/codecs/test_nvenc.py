@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import av
 import nvenc_double
@@ -18,6 +20,9 @@ from gpupipe.device.cpu import CpuLane
 from gpupipe.errors import DeviceError, PlanError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.frame import FrameBatch
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PQ = ColorSpec(Matrix.BT2020_NCL, 16, 9, Range.LIMITED, ChromaLocation.TOP_LEFT)
 VFR = [-80, -40, 0, 33, 100, 140, 141, 500, 540, 580, 620, 660, 700, 1000, 1040, 1080, 1120, 1200, 1240, 1280, 1320]
@@ -114,29 +119,74 @@ def test_muxed_file_has_times_tags_and_pixels(codec, pixels, suffix, tmp_path, f
             assert psnr > 35, f"picture {number} is not the one encoded"  # its neighbours are 21 dB away
 
 
-@pytest.mark.parametrize("codec", ["h264", "hevc"])
-def test_hdr10_metadata_is_in_the_bitstream(codec, tmp_path, ffprobe) -> None:
-    asked = settings(
-        codec, "p010le" if codec == "hevc" else "nv12", mastering_display=MASTERING, content_light=(1000, 400)
-    )
-    encoder, packets = encode(asked, VFR[:4])
-    path = tmp_path / "out.ts"  # a transport stream has no boxes of its own: what is read comes from the bitstream
-    mux(encoder, packets, path)
-    with av.open(str(path)) as back:
-        keys = [f for f in back.decode(video=0) if f.key_frame]
-        for frame in keys:
-            assert {"MASTERING_DISPLAY_METADATA", "CONTENT_LIGHT_LEVEL"} <= {s.type.name for s in frame.side_data}
-    if codec == "h264":
-        return  # ffprobe 5.1 does not read these in H.264; libav 8 does, above
+BARE = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
+
+
+def bare(codec: str, packets: list[av.Packet], folder: Path) -> Path:
+    """A file of nothing but the bitstream: no box of a container can say what it does not."""
+    path = folder / f"out.{BARE[codec]}"
+    path.write_bytes(b"".join(bytes(p) for p in packets))
+    return path
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+def test_hdr10_metadata_is_in_the_bitstream(codec: str, tmp_path: Path, ffprobe) -> None:
+    pixels = "nv12" if codec == "h264" else "p010le"
+    _, packets = encode(settings(codec, pixels, mastering_display=MASTERING, content_light=(1000, 400)), VFR[:4])
+    path = bare(codec, packets, tmp_path)
+    if codec == "h264":  # ffprobe 5.1 does not read these in H.264; libav 8 does
+        with av.open(str(path)) as back:
+            for frame in [f for f in back.decode(video=0) if f.key_frame]:
+                assert {"MASTERING_DISPLAY_METADATA", "CONTENT_LIGHT_LEVEL"} <= {s.type.name for s in frame.side_data}
+        return
     frames = ffprobe(path, "-show_frames", "-show_entries", "frame=side_data_list")["frames"]
     sides = {s["side_data_type"]: s for s in frames[0]["side_data_list"]}
     mastering = sides["Mastering display metadata"]
-    assert [Fraction(mastering[k]) for k in ("red_x", "green_y", "white_point_x")] == [
-        Fraction(34000, 50000), Fraction(34500, 50000), Fraction(15635, 50000),
-    ]  # fmt: skip
-    assert [Fraction(mastering[k]) for k in ("max_luminance", "min_luminance")] == [1000, Fraction(1, 10000)]
+    places = {
+        "green_x": 13250, "green_y": 34500, "blue_x": 7500, "blue_y": 3000, "red_x": 34000, "red_y": 16000,
+        "white_point_x": 15635, "white_point_y": 16450,
+    }  # fmt: skip
+    for name, value in places.items():
+        assert Fraction(mastering[name]) == pytest.approx(Fraction(value, 50_000), abs=1 / (1 << 16)), name
+    assert Fraction(mastering["max_luminance"]) == 1000
+    assert Fraction(mastering["min_luminance"]) == pytest.approx(1 / 10_000, abs=1 / (1 << 15))
     light = sides["Content light level metadata"]
     assert (light["max_content"], light["max_average"]) == (1000, 400)
+
+
+HLG = ColorSpec(Matrix.BT2020_NCL, 18, 9, Range.LIMITED, ChromaLocation.LEFT)
+PAL = ColorSpec(Matrix.BT470BG, 6, 5, Range.FULL, ChromaLocation.LEFT)
+HD = ColorSpec(Matrix.BT709, 1, 1, Range.LIMITED, None)
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+@pytest.mark.parametrize(
+    ("color", "tags"),
+    [
+        (PQ, ("bt2020", "smpte2084", "bt2020nc", "tv")), (HLG, ("bt2020", "arib-std-b67", "bt2020nc", "tv")),
+        (PAL, ("bt470bg", "smpte170m", "bt470bg", "pc")), (HD, ("bt709", "bt709", "bt709", "tv")),
+    ],
+)  # fmt: skip
+def test_colour_is_in_the_bitstream(
+    codec: str, color: ColorSpec, tags: tuple[str, ...], tmp_path: Path, ffprobe
+) -> None:
+    asked = settings(codec, "nv12" if codec == "h264" else "p010le")
+    asked = replace(asked, input_format=asked.input_format.with_(color=color))
+    _, packets = encode(asked, VFR[:3])
+    stream = ffprobe(bare(codec, packets, tmp_path), "-show_streams")["streams"][0]
+    names = ("color_primaries", "color_transfer", "color_space", "color_range")
+    assert tuple(stream.get(name) for name in names) == tags
+    if color.chroma_location is not None and codec != "av1":
+        assert stream["chroma_location"] == color.chroma_location.value
+
+
+def test_unknown_colour_stays_unsaid(tmp_path: Path, ffprobe) -> None:
+    asked = settings("hevc", "nv12")
+    asked = replace(asked, input_format=asked.input_format.with_(color=ColorSpec(), sample_aspect=Fraction(1)))
+    assert nvenc.metadata_filter(asked) is None
+    _, packets = encode(asked, VFR[:3])
+    stream = ffprobe(bare("hevc", packets, tmp_path), "-show_streams")["streams"][0]
+    assert stream.get("color_primaries", "unknown") == stream.get("color_transfer", "unknown") == "unknown"
 
 
 def test_lossless_is_lossless() -> None:
