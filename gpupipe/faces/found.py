@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from torch import Tensor
 
 
@@ -25,37 +27,63 @@ class Faces:
     """(N, K), 0..1."""
     points: Tensor
     """(N, K, 5, 2): left eye, right eye, nose, left and right corner of the mouth, left as seen in the picture."""
+    embeddings: Tensor
+    """(N, K, E): who it is; E is 0 where nobody asks."""
+    motion: Tensor
+    """(N, K, 5): how each goes to the picture before, see `motion.Motion`: turn, shift, and 1 where it was found."""
     valid: Tensor
     """(N, K) bool."""
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> Faces:
+        """The same change to every tensor."""
+        return Faces(*(change(getattr(self, f.name)) for f in fields(self)))
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors, in the order of the fields."""
+        return tuple(getattr(self, f.name) for f in fields(self))
+
     def take(self, order: Tensor) -> Faces:
         """Places in another order, or some of them: (N, J) int64 indices into the K places."""
-        return Faces(*(_take(getattr(self, f.name), order) for f in fields(self)))
+        return self.map(lambda values: take(values, order))
 
-    def where(self, keep: Tensor) -> Faces:
+    def keep(self, wanted: Tensor) -> Faces:
         """The same with fewer valid places: (N, K) bool."""
-        return Faces(self.boxes, self.scores, self.points, self.valid & keep)
+        return replace(self, valid=self.valid & wanted)
 
-    def packed(self) -> Faces:
-        """Valid places first, their order kept."""
-        return self.take(torch.argsort((~self.valid).to(torch.uint8), dim=1, stable=True))
+    def packed(self, places: int | None = None) -> Faces:
+        """Valid places first, their order kept, and no more than `places` of them."""
+        order = torch.argsort((~self.valid).to(torch.uint8), dim=1, stable=True)
+        return self.take(order[:, :places])
 
     @property
     def sides(self) -> Tensor:
         """(N, K): the longer side of each box."""
         return (self.boxes[..., 2:] - self.boxes[..., :2]).amax(-1)
 
+    @property
+    def centres(self) -> Tensor:
+        """(N, K, 2): the middle of each box."""
+        return (self.boxes[..., 2:] + self.boxes[..., :2]) / 2
 
-def _take(values: Tensor, order: Tensor) -> Tensor:
+
+def take(values: Tensor, order: Tensor) -> Tensor:
+    """(N, J, ...) of (N, K, ...), by (N, J) int64 indices."""
     index = order.reshape(*order.shape, *[1] * (values.dim() - 2)).expand(*order.shape, *values.shape[2:])
     return values.gather(1, index)
 
 
-def nothing(pictures: int, places: int, device: torch.device | str) -> Faces:
+def joined(parts: Sequence[Faces], dim: int) -> Faces:
+    """One after another in time (0), or more places a picture (1)."""
+    return Faces(*(torch.cat(values, dim) for values in zip(*(p.tensors() for p in parts), strict=True)))
+
+
+def nothing(pictures: int, places: int, device: torch.device | str, embedding: int = 0) -> Faces:
     """No face in any picture."""
     return Faces(
         torch.zeros(pictures, places, 4, device=device),
         torch.zeros(pictures, places, device=device),
         torch.zeros(pictures, places, 5, 2, device=device),
+        torch.zeros(pictures, places, embedding, device=device),
+        torch.zeros(pictures, places, 5, device=device),
         torch.zeros(pictures, places, dtype=torch.bool, device=device),
     )
