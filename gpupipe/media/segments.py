@@ -41,8 +41,17 @@ class Segment:
     """Pictures it holds, counted in the container: a segment that renders another number is not accepted."""
     closed: bool
     """Whether all its pictures are stored before the key frame at `end`, so that reading can stop there."""
+    lead: int | None = None
+    """pts of the first picture that only leads in, for stages that remember; None where `start` is the first."""
+    number: int = 0
+    """Of the first picture, led in or shown, counted from the first of the run."""
     span: Span | None = field(default=None, compare=False, repr=False)
     """Its packets, where every packet of the file has its times."""
+
+    @property
+    def begin(self) -> int | None:
+        """pts from which pictures are needed."""
+        return self.start if self.lead is None else self.lead
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +122,11 @@ def timetable(info: SourceInfo) -> Timetable:
     return Timetable(array("q", ordered), dict(sorted(census.keys.items())), census.obstacle, census.index)
 
 
-def cut(times: Timetable, window: Window, seconds: Fraction, time_base: Fraction) -> tuple[Segment, ...]:
-    """Segments of at least `seconds`, each but the first beginning at a key frame; together they are the window."""
+def cut(times: Timetable, window: Window, seconds: Fraction, time_base: Fraction, lead: int = 0) -> tuple[Segment, ...]:
+    """Segments of at least `seconds`, each but the first beginning at a key frame; together they are the window.
+
+    Each is led in by up to `lead` pictures, none of them before the window.
+    """
     first = window.start if window.start is not None else (times.pts[0] if times.pts else 0)
     length = seconds / time_base
     bounds: list[int | None] = [window.start]
@@ -124,12 +136,24 @@ def cut(times: Timetable, window: Window, seconds: Fraction, time_base: Fraction
             bounds.append(key)
             due = key + length
     bounds.append(window.end)
-    return tuple(_segment(times, a, b) for a, b in pairwise(bounds))
+    return tuple(_segment(times, a, b, _lead(times, window, a, lead)) for a, b in pairwise(bounds))
 
 
-def _segment(times: Timetable, start: int | None, end: int | None) -> Segment:
+def _lead(times: Timetable, window: Window, start: int | None, lead: int) -> tuple[int | None, int]:
+    """pts of the first picture that leads in, and its number in the run."""
+    if start is None:
+        return None, 0
+    first = 0 if window.start is None else bisect_left(times.pts, window.start)
+    own = bisect_left(times.pts, start)
+    begin = max(first, own - lead)
+    return (times.pts[begin] if begin < own else None), begin - first
+
+
+def _segment(times: Timetable, start: int | None, end: int | None, lead: tuple[int | None, int]) -> Segment:
     closed = end is not None and times.keyframes.get(end, False)
-    return Segment(start, end, times.count(start, end), closed, _span(times.index, start, end, closed=closed))
+    begin, number = lead
+    span = _span(times.index, start if begin is None else begin, end, closed=closed)
+    return Segment(start, end, times.count(start, end), closed, begin, number, span)
 
 
 def _span(index: PacketIndex | None, start: int | None, end: int | None, *, closed: bool) -> Span | None:
@@ -170,8 +194,8 @@ class SegmentReader:
         return self._packed.read(segment.span) if self._packed is not None and segment.span is not None else None
 
     def packets(self, segment: Segment) -> Iterator[Packet]:
-        """Packets from the key frame at or before the segment's start to the last that holds one of its pictures."""
-        for packet in self._from(segment.start):
+        """Packets from the key frame at or before the segment's first picture to the last that holds one of its own."""
+        for packet in self._from(segment.begin):
             if segment.end is not None and packet.size and packet.pts is not None:
                 if segment.closed and packet.is_keyframe and packet.pts >= segment.end:
                     return

@@ -27,7 +27,7 @@ from gpupipe.plan.encoder import (
 )
 from gpupipe.plan.memory import Budget, fit, need_of
 from gpupipe.plan.model import Notice, Plan, Step
-from gpupipe.plan.segments import batch_size, choose_segments, graphable, keeps
+from gpupipe.plan.segments import batch_size, choose_segments, graphable, keeps, lead_in
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -72,7 +72,9 @@ def make_plan(
     warnings += [Notice(code, message) for code, message in lost]
     window = timeline.resolve_range(config.range.start, config.range.end, info)
     engines = nvdec_engines(info, place) if choice.on_device and decoder == "nvdec" else 0
-    segments, sessions, cutting = choose_segments(config, info, window, engines=engines, retimed=retime is not None)
+    segments, sessions, cutting = choose_segments(
+        config, info, window, engines=engines, retimed=retime is not None, lead=lead_in(builder.steps)
+    )
     budget = _memory(config, picture, builder, choice, sessions=sessions, device=place)
     plan = Plan(
         version=__version__,

@@ -10,6 +10,7 @@ from gpupipe import stages
 from gpupipe.config import SegmentLength
 from gpupipe.errors import PlanError
 from gpupipe.media.segments import Segment, cut, timetable
+from gpupipe.stages.base import Temporal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gpupipe.media.source import SourceInfo
     from gpupipe.media.timeline import Window
     from gpupipe.plan.model import Step
+    from gpupipe.stages.base import Stage
 
 BATCH_BYTES = 50 << 20
 SESSIONS_AN_ENGINE, WORTH_A_SESSION = 2, 300
@@ -32,7 +34,7 @@ SHORTEST, LONGEST = Fraction(1), Fraction(10)
 
 
 def choose_segments(
-    config: Config, info: SourceInfo, window: Window, *, engines: int, retimed: bool
+    config: Config, info: SourceInfo, window: Window, *, engines: int, retimed: bool, lead: int = 0
 ) -> tuple[tuple[Segment, ...], int, str]:
     """(segments, most sessions that are of use, the reason in words); one open segment where the run is not cut.
 
@@ -46,6 +48,7 @@ def choose_segments(
         window: range of the run.
         engines: decoders of the GPU; 0 where decoder or encoder run on the CPU.
         retimed: the chain has an fps stage.
+        lead: pictures before a segment that its first one depends on.
 
     Raises PlanError where segments are asked for and the result could not be right.
     """
@@ -69,7 +72,7 @@ def choose_segments(
         seconds, sessions = KEPT_LENGTH, config.sessions if isinstance(config.sessions, int) else 1
     else:
         seconds = min(LONGEST, max(SHORTEST, len(times.pts) / info.video.rate / (4 * sessions)))
-    segments = cut(times, window, seconds, info.video.time_base)
+    segments = cut(times, window, seconds, info.video.time_base, lead)
     return segments, min(sessions, len(segments)), f"{len(segments)} at key frames"
 
 
@@ -112,5 +115,17 @@ def batch_size(picture: FrameFormat) -> int:
 
 
 def graphable(steps: Sequence[Step]) -> bool:
-    """Whether every stage may be captured in a CUDA Graph."""
-    return all(stages.load(step.name).graphable for step in steps if step.kind == "stage")
+    """Whether every stage, as it is set, may be captured in a CUDA Graph."""
+    return all(_stage(step).graphable for step in steps if step.kind == "stage")
+
+
+def lead_in(steps: Sequence[Step]) -> int:
+    """Pictures before that one depends on: what each temporal stage needs comes before what the next one needs."""
+    made = (_stage(step) for step in steps if step.kind == "stage")
+    return sum(stage.lead for stage in made if isinstance(stage, Temporal))
+
+
+def _stage(step: Step) -> Stage:
+    kind = stages.load(step.name)
+    made: Stage = kind(kind.Settings.model_validate(step.settings, strict=False))
+    return made

@@ -13,6 +13,7 @@ from gpupipe.errors import MediaError, ShortMemoryError
 from gpupipe.journal import Journal
 from gpupipe.ops.color import Converter
 from gpupipe.plan.model import Step
+from gpupipe.stages.base import Memory, Temporal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from gpupipe.stages.base import Stage
 
 Planes = tuple[torch.Tensor, ...]
+Memories = tuple[Memory | None, ...]
+"""One for each step of a chain; None where it remembers nothing."""
 
 
 class Transform(Protocol):
@@ -59,8 +62,25 @@ class Chain:
                 (step, _transform(step, told, rows)) for step in steps if step.kind not in ("upload", "download")
             )
         lane.synchronize()  # other lanes may use what was made
+        self._memories = self.remember()
         self._upload = _ring([s for s in steps if s.kind == "upload"], lane)
         self._download = _ring([s for s in steps if s.kind == "download"], lane)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a step depends on pictures before, so that pictures must come in order and none may be left out."""
+        return any(isinstance(call, Temporal) for _, call in self._calls)
+
+    def remember(self) -> Memories:
+        """Empty memories, for whoever runs `transform` on a piece of the run beside others."""
+        return tuple(call.remember() if isinstance(call, Temporal) else None for _, call in self._calls)
+
+    def begin(self, number: int, memories: Memories | None = None) -> None:
+        """Forgets all pictures; the next one is the `number`th of the run. In order on the lane."""
+        with torch.inference_mode(), self._lane.active():
+            for memory in self._memories if memories is None else memories:
+                if memory is not None:
+                    memory.forget(number)
 
     def __call__(self, batch: FrameBatch) -> FrameBatch:
         """The batch after the last step; the same object where there is none. Errors name the stage and the pts."""
@@ -78,15 +98,25 @@ class Chain:
     def _transformed(self, batch: FrameBatch) -> Planes:
         self._lane.wait(batch.ready)
         with torch.inference_mode(), self._lane.active():
-            return self.transform(batch.planes, f"pts {batch.pts[0]}")
+            return self.transform(batch.planes, f"pts {batch.pts[0]}", self._memories)
 
-    def transform(self, planes: Planes, place: str = "") -> Planes:
-        """All steps but upload and download on the planes of a batch; raises DeviceError where memory is short."""
-        name = ""
+    def transform(self, planes: Planes, place: str = "", memories: Memories | None = None) -> Planes:
+        """All steps but upload and download on the planes of a batch; raises DeviceError where memory is short.
+
+        Args:
+            planes: of the next pictures.
+            place: for errors.
+            memories: of this piece of the run; those of the chain itself where none are given.
+        """
+        name, rows = "", len(planes[0])
         try:
-            for step, call in self._calls:
+            for (step, call), memory in zip(self._calls, memories or self._memories, strict=True):
                 name = step.name
-                planes = call(planes)
+                if memory is None:
+                    planes = call(planes)
+                    continue
+                planes = call.follow(planes, memory)  # type: ignore[attr-defined]  # a Temporal: it has a memory
+                memory.number += rows
         except torch.OutOfMemoryError as error:
             raise ShortMemoryError(
                 f"out of memory: {error}", where=f"stage {name} {place}", hint="use a smaller picture or another device"

@@ -91,9 +91,10 @@ class DeviceRunner:
         self._lane = CudaLane(plan.device, urgent=True)
         self._format = surface_format(video, plan.device)
         device_steps = _on_device(plan)
+        self._chain, self._memories = compute.chain, compute.chain.remember()
         graphed = plan.graphs and bool(device_steps)
         self._slots = deque(
-            Slot(self._format, plan.batch, compute.chain.transform, self._lane,
+            Slot(self._format, plan.batch, partial(compute.chain.transform, memories=self._memories), self._lane,
                  compute.lane if device_steps else self._lane, graphed=graphed, pool=compute.pool)
             for _ in range(SLOTS)
         )  # fmt: skip
@@ -120,7 +121,8 @@ class DeviceRunner:
         enter_context(torch.device(self._plan.device).index or 0)
         segment, video = self._board.segments[index], self._plan.source.video
         clock = FrameClock(video.time_base, video.rate, self._journal, start=video.start or 0)
-        filling = _Filling(self, index, clock, Window(segment.start, segment.end))
+        self._chain.begin(segment.number, self._memories)
+        filling = _Filling(self, index, clock, segment)
         packed = self._reading.packed(segment)
         if packed is not None:
             for surface in self._decoder.packed(*packed):
@@ -158,19 +160,27 @@ class DeviceRunner:
         else:
             slot.fill(row, self._same(self._decoder.batch_of(surface).with_(pts=(pts,))).planes)
 
-    def submit(self, index: int, number: int, slot: Slot, times: list[tuple[int, int]]) -> None:
-        """Computes a filled slot and hands it to the encode lanes."""
+    def submit(self, index: int, number: int, slot: Slot, times: list[tuple[int, int]], lead: int) -> bool:
+        """Computes a filled slot and hands it to the encode lanes, without its first `lead` pictures.
+
+        False where nothing is left to hand on.
+        """
         self._board.wait_for_room(index)
         ready = slot.run()
+        if lead == len(times):
+            ready.synchronize()  # nobody else waits for it, and it is filled again next
+            self._give_back(slot)
+            return False
         batch = FrameBatch(
             self._target,
-            tuple(pts for pts, _ in times),
+            tuple(pts for pts, _ in times[lead:]),
             self._time_base,
-            planes=slot.outputs,
-            durations=tuple(duration for _, duration in times),
+            planes=tuple(plane[lead:] for plane in slot.outputs) if lead else slot.outputs,
+            durations=tuple(duration for _, duration in times[lead:]),
             ready=ready,
         )
         self._jobs.put(Job(index, number, batch, partial(self._give_back, slot)))
+        return True
 
     def close(self) -> None:
         """See `SegmentWorker`."""
@@ -180,11 +190,12 @@ class DeviceRunner:
 class _Filling:
     """The slot that is being filled with pictures of one segment."""
 
-    def __init__(self, runner: DeviceRunner, index: int, clock: FrameClock, window: Window) -> None:
-        self._runner, self._index, self._clock, self._window = runner, index, clock, window
+    def __init__(self, runner: DeviceRunner, index: int, clock: FrameClock, segment: Segment) -> None:
+        self._runner, self._index, self._clock = runner, index, clock
+        self._window, self._first = Window(segment.begin, segment.end), segment.start
         self._slot: Slot | None = None
         self._times: list[tuple[int, int]] = []
-        self._parts = 0
+        self._parts = self._lead = 0
         self.decoded = self.shown = 0
 
     def add(self, surface: Surface) -> bool:
@@ -193,7 +204,9 @@ class _Filling:
         self.decoded += 1
         if not self._window.holds(pts):
             return self._window.past(pts)
-        self.shown += 1
+        leads = self._first is not None and pts < self._first
+        self._lead += leads
+        self.shown += not leads
         slot = self._slot
         if slot is None:
             slot = self._slot = self._runner.take_slot()
@@ -204,9 +217,8 @@ class _Filling:
         return False
 
     def _submit(self, slot: Slot) -> None:
-        self._runner.submit(self._index, self._parts, slot, self._times)
-        self._slot, self._times = None, []
-        self._parts += 1
+        self._parts += self._runner.submit(self._index, self._parts, slot, self._times, self._lead)
+        self._slot, self._times, self._lead = None, [], 0
 
     def finish(self) -> int:
         """Submits what is left; returns the number of parts."""

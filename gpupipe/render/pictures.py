@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpupipe.journal import Journal
     from gpupipe.media.timeline import Window
     from gpupipe.plan import Plan
+    from gpupipe.render.chain import Chain
 
 
 class Packets(Protocol):
@@ -34,6 +35,7 @@ class Pictures:
         packets: of the main video, from a key frame at or before the window on.
         decoder: gets every packet, and the end.
         window: pictures outside it are decoded and dropped.
+        shown: pts of the first picture that comes out; those before it in the window are transformed and dropped.
         transform: the stages, see `make_transform`.
         lane: where the work happens.
         journal: told of repaired timestamps.
@@ -49,9 +51,10 @@ class Pictures:
         transform: Callable[[FrameBatch], FrameBatch],
         lane: Lane,
         journal: Journal,
+        shown: int | None = None,
     ) -> None:
         self._plan, self._packets, self._decoder, self._window = plan, packets, decoder, window
-        self._transform, self._lane = transform, lane
+        self._transform, self._lane, self._shown = transform, lane, shown
         video = plan.source.video
         self._clock = FrameClock(video.time_base, video.rate, journal, start=video.start or 0)
         self._retimer = None if plan.retime is None else Retimer(plan.retime, video.time_base)
@@ -75,7 +78,8 @@ class Pictures:
         for batch, instants in self._timed(self._wanted()):
             done = self._transform(batch)
             if self._retimer is None:
-                yield done
+                if self._shown is None or batch.pts[0] >= self._shown:
+                    yield done
                 continue
             for n in instants:
                 yield done.with_(pts=(n,), durations=(1,), time_base=self._time_base)
@@ -125,7 +129,28 @@ class Pictures:
             yield held, instants
 
 
-def make_transform(plan: Plan, lane: Lane, journal: Journal) -> Callable[[FrameBatch], FrameBatch]:
+class Transform:
+    """All steps of a plan as one function of a batch, which may remember the batches before."""
+
+    def __init__(self, call: Callable[[FrameBatch], FrameBatch], chain: Chain | None = None) -> None:
+        self._call, self._chain = call, chain
+
+    def __call__(self, batch: FrameBatch) -> FrameBatch:
+        """The batch after the last step."""
+        return self._call(batch)
+
+    @property
+    def remembers(self) -> bool:
+        """See `Chain.remembers`."""
+        return self._chain is not None and self._chain.remembers
+
+    def begin(self, number: int) -> None:
+        """See `Chain.begin`."""
+        if self._chain is not None:
+            self._chain.begin(number)
+
+
+def make_transform(plan: Plan, lane: Lane, journal: Journal) -> Transform:
     """All steps of a plan as one function of a batch, a change of size in mid-stream included.
 
     Where nothing is to be done, decoded frames go on as they are, and torch is not imported unless the size changes.
@@ -139,7 +164,7 @@ def make_transform(plan: Plan, lane: Lane, journal: Journal) -> Callable[[FrameB
 
             first = surface_format(plan.source.video, lane.device)
         chain, same = Chain(plan.steps, lane, journal), FirstSize(first, plan.size_change, journal, lane)
-        return lambda batch: chain(same(batch))
+        return Transform(lambda batch: chain(same(batch)), chain)
     rescale: list[Callable[[FrameBatch], FrameBatch]] = []
 
     def untouched(batch: FrameBatch) -> FrameBatch:
@@ -149,4 +174,4 @@ def make_transform(plan: Plan, lane: Lane, journal: Journal) -> Callable[[FrameB
             rescale.append(FirstSize(first, plan.size_change, journal, lane))
         return rescale[0](batch) if rescale else batch
 
-    return untouched
+    return Transform(untouched)

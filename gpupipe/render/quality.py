@@ -106,8 +106,11 @@ def _pairs(
                 frame = next(encoded, None)
                 if frame is None:
                     raise MediaError(f"the output ends after {number} pictures", where=str(plan.output))
-                if number % stride == 0:
-                    shown = owned(transform(batch) if wanted.against == "stages" else batch, lane)
+                wanted_one, staged = number % stride == 0, wanted.against == "stages"
+                if staged and (wanted_one or transform.remembers):
+                    batch = transform(batch)  # noqa: PLW2901
+                if wanted_one:
+                    shown = owned(batch, lane)
                     yield batch.pts[0], frame, _as(frame, shown)
         finally:
             decoder.close()

@@ -47,7 +47,8 @@ class Runner:
     def __init__(self, plan: Plan, journal: Journal, board: Board, encoders: EncoderSessions) -> None:
         self._plan, self._journal, self._board, self._encoders = plan, journal, board, encoders
         self._lane = open_lane(plan.device)
-        self._transform = clocked("stages", make_transform(plan, self._lane, journal))
+        self._chain = make_transform(plan, self._lane, journal)
+        self._transform = clocked("stages", self._chain)
         self._opened = ExitStack()
 
     def open(self) -> None:
@@ -61,11 +62,13 @@ class Runner:
         """See `SegmentWorker`."""
         segment = self._board.segments[index]
         encoder = self._encoders.open(index, self._lane)
+        self._chain.begin(segment.number)
         pictures = Pictures(
             self._plan,
             self._reading.read(segment),
             self._decoder,
-            window=Window(segment.start, segment.end),
+            window=Window(segment.begin, segment.end),
+            shown=segment.start,
             transform=self._transform,
             lane=self._lane,
             journal=self._journal,

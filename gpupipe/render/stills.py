@@ -15,7 +15,7 @@ from gpupipe.media.timeline import Window
 from gpupipe.media.window import resolve_range
 from gpupipe.render.codecs import make_decoder
 from gpupipe.render.feed import Feed
-from gpupipe.render.pictures import Pictures, make_transform
+from gpupipe.render.pictures import Pictures, Transform, make_transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,7 +107,8 @@ def stills(plan: Plan, ticks: Sequence[int]) -> tuple[Still, ...]:
     return tuple(found[tick] for tick in ticks)
 
 
-def _still(plan: Plan, tick: int, lane: Lane, transform: Callable[[FrameBatch], FrameBatch], journal: Journal) -> Still:
+def _still(plan: Plan, tick: int, lane: Lane, transform: Transform, journal: Journal) -> Still:
+    transform.begin(0)
     begin = plan.start_pts if plan.retime is not None else tick
     with Demuxer(plan.source, journal, range_start=begin) as demuxer:
         decoder = make_decoder(plan, demuxer.video_stream, lane, journal)

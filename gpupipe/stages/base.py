@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
@@ -103,4 +103,39 @@ class Stage(Protocol):
 
     def __call__(self, planes: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """Transforms the planes of a batch in `source` format to `output_format(source)`."""
+        ...
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a temporal stage knows of the pictures before, in one piece of a run; every piece has its own."""
+
+    tensors: tuple[torch.Tensor, ...]
+    """On the stage's device; all zeros means that nothing has been seen. Changed in place, so that a graph can."""
+    number: int = 0
+    """Of the picture that comes next, counted from the first of the run."""
+
+    def forget(self, number: int) -> None:
+        """Begins anew before picture `number`."""
+        for tensor in self.tensors:
+            tensor.zero_()
+        self.number = number
+
+
+@runtime_checkable
+class Temporal(Protocol):
+    """A stage whose pictures depend on those before them, on `lead` of them and on nothing earlier.
+
+    That is what lets a run be cut: a piece begins `lead` pictures early with an empty memory, and what it makes of them
+    is dropped. So a filter must not be recursive; it goes over a window of what it remembers each time.
+    """
+
+    lead: int
+
+    def remember(self) -> Memory:
+        """A memory of nothing; after `prepare`."""
+        ...
+
+    def follow(self, planes: tuple[torch.Tensor, ...], memory: Memory) -> tuple[torch.Tensor, ...]:
+        """`__call__` for the next pictures of a piece. The chain counts `memory.number` on."""
         ...

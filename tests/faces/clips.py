@@ -32,7 +32,13 @@ def path(count: int, size: tuple[int, int], centre: tuple[float, float], scale: 
     turn = torch.stack((factor * angle.cos(), -factor * angle.sin(), factor * angle.sin(), factor * angle.cos()), -1)
     turn = turn.view(-1, 2, 2)
     middle = torch.tensor([(size[0] - 1) / 2, (size[1] - 1) / 2], dtype=torch.float64)
-    shift = torch.stack((pan * count / (2 * math.pi) * swing, 0.5 * pan * count / (2 * math.pi) * (1 - (2 * math.pi * t / count).cos())), -1)
+    shift = torch.stack(
+        (
+            pan * count / (2 * math.pi) * swing,
+            0.5 * pan * count / (2 * math.pi) * (1 - (2 * math.pi * t / count).cos()),
+        ),
+        -1,
+    )
     moved = middle + shift - turn @ torch.tensor(centre, dtype=torch.float64)
     return Move(torch.cat((turn, moved[..., None]), -1), 1 + light * swing)
 
@@ -40,11 +46,15 @@ def path(count: int, size: tuple[int, int], centre: tuple[float, float], scale: 
 def frames(name: str, move: Move, size: tuple[int, int]) -> torch.Tensor:
     """(T, 3, H, W) float32, 0..1, in steps of 1/255 as a decoder gives them."""
     rgb, (width, height) = still(name), size
-    y, x = torch.meshgrid(torch.arange(height, dtype=torch.float64), torch.arange(width, dtype=torch.float64), indexing="ij")
+    y, x = torch.meshgrid(
+        torch.arange(height, dtype=torch.float64), torch.arange(width, dtype=torch.float64), indexing="ij"
+    )
     back = inverse(move.matrix)
     places = apply(back, torch.stack((x, y), -1).view(1, -1, 2)).view(-1, height, width, 2)
     shrink = torch.hypot(back[:, 0, 0], back[:, 1, 0])
-    moving = sample(rgb, torch.zeros(len(back), dtype=torch.int64), places, shrink) * move.gain.view(-1, 1, 1, 1).float()
+    moving = (
+        sample(rgb, torch.zeros(len(back), dtype=torch.int64), places, shrink) * move.gain.view(-1, 1, 1, 1).float()
+    )
     return (moving.clamp(0, 1) * 255).round() / 255
 
 
