@@ -49,8 +49,13 @@ def partners(now: Faces, before: Faces, alike: Likeness, possible: Tensor) -> Te
 
 
 def at_lag(faces: Faces, shots: Tensor, lag: int, alike: Likeness) -> Tensor:
-    """(T, K): partners of each picture's faces in the picture `lag` before; NOBODY in the first `lag` pictures."""
+    """(T, K): partners of each picture's faces in the picture `lag` before; NOBODY in the first `lag` pictures.
+
+    For neighbours boxes are first moved to where the face was seen to come from, however fast it is.
+    """
     now, before = (faces.map(lambda x, s=part: x[s]) for part in (slice(lag, None), slice(None, -lag)))  # type: ignore[misc]
+    if lag == 1:
+        now = replace(now, boxes=now.boxes + (now.motion[..., 2:4] * now.motion[..., 4:]).repeat(1, 1, 2))
     found = partners(now, before, alike, shots[lag:] == shots[:-lag])
     return torch.cat((found.new_full((min(lag, len(shots)), found.shape[1]), NOBODY), found))
 

@@ -43,17 +43,18 @@ def cover(shape: Shape, unit: Tensor, points: Tensor, feather: float) -> Tensor:
 
 
 def _outline(points: Tensor) -> Tensor:
-    """(F, 10, 2): a convex outline, clockwise as seen, of a face of which five points are known.
+    """(F, 11, 2): a convex outline, clockwise as seen, of a face of which five points are known.
 
     Chin, jaw, cheeks and forehead are put where they lie on average (Farkas, Anthropometry of the Head and Face:
-    eyes to mouth is about as far as mouth to the chin's edge and half more; a face is about 2.2 eye distances wide).
+    from the mouth to the chin it is about as far as from the eyes to the mouth; a face is about two eye distances
+    wide), and a little beyond.
     """
     left, right, _, mouth_left, mouth_right = points.unbind(-2)
     eyes, mouth = (left + right) / 2, (mouth_left + mouth_right) / 2
     across, down = (right - left) / 2, mouth - eyes
     places = (
-        (-0.9, -0.95), (0.9, -0.95), (1.75, -0.45), (2.0, 0.1), (1.85, 0.8),
-        (1.0, 1.65), (0.0, 1.9), (-1.0, 1.65), (-1.85, 0.8), (-2.0, 0.1), (-1.75, -0.45),
+        (-0.95, -1.25), (0.95, -1.25), (1.85, -0.7), (2.15, 0.1), (2.0, 1.0),
+        (1.1, 1.95), (0.0, 2.25), (-1.1, 1.95), (-2.0, 1.0), (-2.15, 0.1), (-1.85, -0.7),
     )  # fmt: skip
     return torch.stack([eyes + x * across + y * down for x, y in places], -2)
 

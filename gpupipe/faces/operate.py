@@ -41,3 +41,8 @@ def fill(faces: Tensor, color: tuple[float, float, float] | None) -> Tensor:
     if color is None:
         return faces.mean((-1, -2), keepdim=True).expand_as(faces)
     return faces.new_tensor(color).view(1, 3, 1, 1).expand_as(faces)
+
+
+def sized(faces: Tensor, side: int) -> Tensor:
+    """Crops with another number of pixels a side, for a network that wants that."""
+    return functional.interpolate(faces, size=(side, side), mode="bicubic", antialias=True, align_corners=False)

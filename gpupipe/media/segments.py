@@ -50,7 +50,7 @@ class Segment:
 
     @property
     def begin(self) -> int | None:
-        """pts from which pictures are needed."""
+        """The pts from which pictures are needed."""
         return self.start if self.lead is None else self.lead
 
 
@@ -140,7 +140,7 @@ def cut(times: Timetable, window: Window, seconds: Fraction, time_base: Fraction
 
 
 def _lead(times: Timetable, window: Window, start: int | None, lead: int) -> tuple[int | None, int]:
-    """pts of the first picture that leads in, and its number in the run."""
+    """The pts of the first picture that leads in, and its number in the run."""
     if start is None:
         return None, 0
     first = 0 if window.start is None else bisect_left(times.pts, window.start)

@@ -18,7 +18,7 @@ from gpupipe.render.feed import Feed
 from gpupipe.render.pictures import Pictures, Transform, make_transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from fractions import Fraction
 
     import torch

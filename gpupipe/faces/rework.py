@@ -1,0 +1,133 @@
+"""Chosen faces taken out of the pictures, worked on, and laid back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch.nn import functional
+
+from gpupipe.faces import colour, poisson
+from gpupipe.faces.align import apply, crops, pixels, similarity
+from gpupipe.faces.choose import back_to_front
+from gpupipe.faces.masks import cover, unit_of
+from gpupipe.faces.paste import Mask, Place, Region, extent, paste
+from gpupipe.faces.templates import Template, template
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from gpupipe.faces.found import Faces
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How faces are cut out."""
+
+    template: Template
+    size: int
+    extent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Laying:
+    """How they are laid back."""
+
+    mask: Mask
+    match: bool = False
+    """Whether they get the colours of what they cover."""
+    poisson: bool = False
+    """Whether they keep their gradients only, and light and colour come from around them."""
+
+
+class Amount(NamedTuple):
+    """What of a batch is to be done; numbers of the host."""
+
+    faces: int
+    deepest: int
+    """Most faces in one picture."""
+    span: int
+    """Pixels of the frame that the largest crop covers."""
+
+
+def amount(valid: Tensor, spans: Tensor, size: tuple[int, int], *, padded: bool) -> Amount:
+    """The one small read of a batch: three numbers, without which every place of every picture would be worked on.
+
+    Padded, they are rounded up to few different ones, so that networks and kernels see few shapes.
+    """
+    widest = torch.where(valid, spans, 0.0).amax().ceil().clamp(max=float(max(size)))
+    count = valid.sum()
+    faces, deepest, span = torch.stack((count, valid.sum(1).amax(), widest.to(count.dtype))).tolist()
+    if padded and faces:
+        faces, span = 1 << (faces - 1).bit_length(), -(-(span + 2) // 64) * 64
+    return Amount(min(faces, valid.numel()), deepest, span + 2)
+
+
+class Rework:
+    """Called with pictures and the faces to be worked on, it gives new pictures; the old ones stay as they are.
+
+    Args:
+        cut: how faces are cut out.
+        work: what is done to crops (F, 3, S, S), one after the other; R'G'B' 0..1, the side may change.
+        laying: how they are laid back.
+        size: width and height of the pictures.
+        device: where.
+    """
+
+    def __init__(
+        self, cut: Cut, work: Sequence[Callable[[Tensor], Tensor]], laying: Laying, size: tuple[int, int],
+        device: torch.device,
+    ) -> None:  # fmt: skip
+        self._cut, self._work, self._laying, self._size = cut, tuple(work), laying, size
+        self._target = torch.from_numpy(template(cut.template, cut.size, cut.extent)).to(device)
+        self._padded = device.type != "cpu"
+
+    def __call__(self, rgb: Tensor, faces: Faces) -> Tensor:
+        """(N, 3, H, W) in the pictures' own dtype; the same tensor where there is nothing to do."""
+        faces = faces.take(back_to_front(faces))
+        matrix = similarity(faces.points, self._target)
+        much = amount(faces.valid, extent(matrix, self._cut.size), self._size, padded=self._padded)
+        if not much.faces:
+            return rgb
+        places = faces.valid.shape[1]
+        order = torch.argsort((~faces.valid).flatten().to(torch.uint8), stable=True)[: much.faces]
+        picture, flat = order.div(places, rounding_mode="floor"), matrix.flatten(0, 1)[order]
+        before = crops(rgb, picture, flat, self._cut.size)
+        after = self._worked(before, flat, faces.points.flatten(0, 1)[order])
+        ratio = after.shape[-1] / self._cut.size
+        rank = (faces.valid.flatten().cumsum(0) - 1).view(faces.valid.shape).clamp(0, much.faces - 1)
+        region = Region(min(much.span, self._size[0]), min(much.span, self._size[1]))
+        out = rgb.clone(memory_format=torch.contiguous_format)
+        for k in range(much.deepest):
+            place = Place(_resized(matrix[:, k], ratio), faces.points[:, k], faces.valid[:, k])
+            paste(out, after[rank[:, k]], place, self._laying.mask, region)
+        return out
+
+    def _worked(self, before: Tensor, matrix: Tensor, points: Tensor) -> Tensor:
+        faces = before
+        for call in self._work:
+            faces = call(faces)
+        laying = self._laying
+        if not (laying.match or laying.poisson):
+            return faces
+        target, size = before, faces.shape[-1]
+        if size != before.shape[-1]:
+            target = functional.interpolate(before, size=(size, size), mode="bicubic", align_corners=False)
+        unit = unit_of(pixels(size, faces.device), size).expand(len(faces), -1, -1, -1)
+        outline = unit_of(apply(matrix, points), self._cut.size)
+        mask = cover(laying.mask.shape, unit, outline, laying.mask.feather)
+        if laying.match:
+            faces = colour.matched(faces, target, mask)
+        return poisson.blend(faces, target, (mask > 0.5).to(mask.dtype)) if laying.poisson else faces
+
+
+def _resized(matrix: Tensor, ratio: float) -> Tensor:
+    """The transform to a crop of another size: edges stay where they are, and pixel centres lie half a pixel in."""
+    if ratio == 1:
+        return matrix
+    moved = matrix * ratio
+    moved[..., 2] += (ratio - 1) / 2
+    return moved

@@ -1,0 +1,170 @@
+"""The faces of the next pictures: detected, carried on between detections, followed, bridged and calmed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from gpupipe.faces.cuts import HEIGHT, WIDTH, cuts, luma, thumbnail
+from gpupipe.faces.detect import STEP, Look, Wanted, faces_of, shown
+from gpupipe.faces.follow import Likeness, at_lag, bridged, chains
+from gpupipe.faces.found import Faces, joined, nothing
+from gpupipe.faces.motion import Motion, Pyramid, forth, motion, pyramid
+from gpupipe.faces.smooth import Calm, averaged, smoothed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+
+class Following(NamedTuple):
+    """How faces are found and followed."""
+
+    look: Look
+    wanted: Wanted
+    every: int = 1
+    """A detector sees every so manieth picture, and the first of each shot."""
+    alike: Likeness = Likeness(0.2)
+    hold: int = 3
+    """Pictures for which a face that is missed goes on."""
+    calm: Calm | None = Calm()
+
+    @property
+    def window(self) -> int:
+        """Pictures that a face is known from."""
+        return self.calm.window if self.calm else 1
+
+    @property
+    def lead(self) -> int:
+        """Pictures before that a result depends on: the window, gaps before it, and the detection before those."""
+        return self.window - 1 + (self.hold + 1 if self.hold else 1) + self.every - 1
+
+
+class Seen(NamedTuple):
+    """Faces of N pictures, and how each is known."""
+
+    faces: Faces
+    """(N, K)."""
+    links: Tensor
+    """(window, N, K), see `follow.chains`."""
+    embeddings: Tensor
+    """(N, K, E): means along the chains."""
+
+
+class Sight:
+    """Goes over consecutive pictures of one piece of a run. Its memory is tensors of fixed sizes.
+
+    Args:
+        detector: (n, 3, h, w) R'G'B' 0..255 to CenterFace's four maps.
+        how: what is looked for.
+        size: width and height of the pictures.
+        embed: (pictures, faces (n, K)) to embeddings (n, K, E); None where nobody asks who they are.
+        width: E.
+    """
+
+    def __init__(
+        self, detector: Callable[[Tensor], tuple[Tensor, ...]], how: Following, size: tuple[int, int],
+        embed: Callable[[Tensor, Faces], Tensor] | None = None, width: int = 0,
+    ) -> None:  # fmt: skip
+        self._detector, self.how, self._size, self._embed, self._width = detector, how, size, embed, width
+
+    def remember(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Memory of nothing: faces of the last pictures, which of them began a shot, the last one's looks."""
+        how = self.how
+        faces = nothing(how.lead, how.wanted.places, device, self._width)
+        high, wide = (-(-side // STEP) * STEP for side in (how.look.height, how.look.width))
+        levels = pyramid(torch.zeros(1, high, wide, device=device), how.look.factor).levels
+        shot = torch.zeros(how.lead, dtype=torch.bool, device=device)
+        return (*faces.tensors(), shot, torch.zeros(HEIGHT, WIDTH, device=device), *levels)
+
+    def __call__(self, rgb: Tensor, memory: tuple[Tensor, ...], number: int) -> Seen:
+        """Faces of the next pictures; the memory is changed.
+
+        Args:
+            rgb: (N, 3, H, W).
+            memory: from `remember`.
+            number: of the first of the pictures in the run; it decides which are detected in.
+        """
+        how = self.how
+        *faces, shot, last, first, second, third = memory
+        before = Faces(*faces)
+        small = shown(rgb, how.look)
+        now = pyramid(luma(small) / 255, how.look.factor)
+        earlier = Pyramid(
+            tuple(torch.cat((a, b)) for a, b in zip((first, second, third), now.levels, strict=True)), now.factor
+        )
+        thumbnails = thumbnail(now.levels[0][:, 0])
+        new = cuts(thumbnails, last)
+        found = self._found(rgb, small, before, earlier, new, number)
+        move = motion(found, now, earlier.rows(slice(0, -1)))
+        known = (move.found & ~new[:, None])[..., None].to(torch.float32)
+        found = replace(found, motion=torch.cat((move.turn, move.shift, known), -1))
+        every, starts = joined((before, found), 0), torch.cat((shot, new))
+        for old, fresh in zip(
+            memory, (*every.tensors(), starts, thumbnails[-1], *(x[-1:] for x in now.levels)), strict=True
+        ):
+            old.copy_(fresh[len(fresh) - len(old) :])
+        return self._followed(every, starts.cumsum(0), len(rgb))
+
+    def _followed(self, every: Faces, shots: Tensor, count: int) -> Seen:
+        how = self.how
+        if how.hold:
+            every = bridged(every, shots, how.alike, how.hold, self._size)
+        links = chains(at_lag(every, shots, 1, how.alike), len(shots) - count, how.window)
+        recent = every.map(lambda x: x[len(x) - count :])
+        faces = smoothed(every, links, how.calm) if how.calm else recent
+        return Seen(faces, links, averaged(every.embeddings, links))
+
+    def _found(  # noqa: PLR0917  all of one batch
+        self, rgb: Tensor, small: Tensor, before: Faces, light: Pyramid, new: Tensor, number: int
+    ) -> Faces:
+        every = self.how.every
+        if every == 1:
+            return self._detected(rgb, small)
+        # One small read for each batch: a new shot cannot wait for its turn to be looked at.
+        fresh = new.tolist()
+        due = [(number + row) % every == 0 or fresh[row] for row in range(len(rgb))]
+        rows = [row for row in range(len(rgb)) if due[row]]
+        found = before.map(lambda x: torch.cat((x[-1:], x.new_zeros(len(rgb), *x.shape[1:]))))
+        if rows:
+            index = torch.tensor(rows, device=rgb.device)
+            seen = self._detected(rgb[index], small[index])
+            found = Faces(
+                *(a.index_copy(0, index + 1, b) for a, b in zip(found.tensors(), seen.tensors(), strict=True))
+            )
+        waiting = [row for row in range(len(rgb)) if not due[row]]
+        while waiting:  # all that follow a picture whose faces are known at once
+            ready = [row for row in waiting if row == 0 or row - 1 not in waiting]
+            index = torch.tensor(ready, device=rgb.device)
+            source = found.map(lambda x, i=index: x[i])  # type: ignore[misc]
+            there = Pyramid(tuple(level[index + 1] for level in light.levels), light.factor)
+            here = Pyramid(tuple(level[index] for level in light.levels), light.factor)
+            moved = carried(source, motion(source, here, there))
+            found = Faces(
+                *(a.index_copy(0, index + 1, b) for a, b in zip(found.tensors(), moved.tensors(), strict=True))
+            )
+            waiting = [row for row in waiting if row not in ready]
+        return found.map(lambda x: x[1:])
+
+    def _detected(self, rgb: Tensor, small: Tensor) -> Faces:
+        found = faces_of(self._detector(small), self.how.look, self.how.wanted)
+        if self._embed is None:
+            return found
+        return replace(found, embeddings=self._embed(rgb, found))
+
+
+def carried(faces: Faces, move: Motion) -> Faces:
+    """Faces where they went; those that were not found again are let go."""
+    corners = forth(move, faces.centres, faces.boxes.view(*faces.valid.shape, 2, 2))
+    grown = torch.linalg.vector_norm(move.turn, dim=-1, keepdim=True)
+    half = (faces.boxes[..., 2:] - faces.boxes[..., :2]) / 2 * grown
+    centre = corners.mean(2)
+    return replace(
+        faces,
+        boxes=torch.cat((centre - half, centre + half), -1),
+        points=forth(move, faces.centres, faces.points),
+        valid=faces.valid & move.found,
+    )

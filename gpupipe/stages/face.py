@@ -1,0 +1,170 @@
+"""Finds faces, follows them and makes them unknown, new or better, all on the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from gpupipe.errors import PlanError
+from gpupipe.faces.networks import Slot, card_of, own_slot, slot_of
+from gpupipe.stages import base
+from gpupipe.stages._face_settings import FaceSettings, Select, Through
+
+if TYPE_CHECKING:
+    import torch
+
+    from gpupipe.faces.line import Line
+    from gpupipe.faces.templates import Template
+    from gpupipe.format import FrameFormat
+
+_WHERE = "stages.face"
+
+
+class Face(base.Stage):
+    """R'G'B' as they are; outside of the masks every pixel keeps its bits."""
+
+    Settings: ClassVar[type[base.Settings]] = FaceSettings
+    working: ClassVar[base.Working] = "rgb"
+    keeps_fields: ClassVar[bool] = False
+    graphable: ClassVar[bool] = False
+    """Only as many faces are worked on as there are, which is asked once a batch."""
+    scratch: ClassVar[int] = 192
+    heavy: ClassVar[bool] = True
+
+    def __init__(self, settings: FaceSettings) -> None:
+        self.settings = settings
+        self._slots: dict[int, Slot] | None = None
+        self._line: Line | None = None
+
+    @property
+    def lead(self) -> int:
+        """See `base.Temporal`: `faces.sight.Following.lead`, which is not asked since it imports torch."""
+        smooth, hold = self.settings.smooth, self.settings.track.hold
+        window = 1 if isinstance(smooth, str) else smooth.window
+        return window + hold + (0 if hold else 1) + self.settings.detect.every - 1
+
+    def slots(self) -> dict[int, Slot]:
+        """What each operation's network takes, by the operation's index. Raises PlanError where one does not fit."""
+        if self._slots is None:
+            wanted = enumerate(self.settings.operate)
+            self._slots = {n: _slot(n, op.network) for n, op in wanted if op.network is not None}
+        return self._slots
+
+    def cut(self) -> tuple[Template, int]:
+        """Template and size of crops: what is set, else what the first network wants."""
+        template, size = self.settings.align.template, self.settings.align.size
+        for n, slot in self.slots().items():
+            network = self.settings.operate[n].network
+            assert network is not None, "it has a slot"
+            template = template or network.template or _template(network, slot)
+            size = size or slot.size
+        return template or "ffhq512", size or 256
+
+    def output_format(self, source: FrameFormat) -> FrameFormat:
+        """The source's own. Raises PlanError where a network or its weights are not there or do not fit."""
+        card_of(self.settings.detect.card, "face-detection", f"{_WHERE}.detect.card")
+        if self.identifies:
+            card_of(self.settings.track.card, "face-embedding", f"{_WHERE}.track.card")
+        select = self.settings.select
+        if isinstance(select, Select) and select.reference is not None and not Path(select.reference).is_file():
+            raise PlanError(f"there is no picture {select.reference}", where=f"{_WHERE}.select.reference")
+        self.cut()
+        return source
+
+    @property
+    def identifies(self) -> bool:
+        """Whether it must know who a face is."""
+        select = self.settings.select
+        return self.settings.track.embedding or (isinstance(select, Select) and select.reference is not None)
+
+    def notes(self, source: FrameFormat) -> tuple[str, ...]:
+        """What is looked for, at what size, and what is done."""
+        detect = self.settings.detect
+        longest = self.longest(source)
+        every = "every frame" if detect.every == 1 else f"every {detect.every}th frame, motion between"
+        template, size = self.cut()
+        done = ", ".join(name for op in self.settings.operate for name in op.names) or "nothing"
+        return (
+            f"face: {detect.card} sees {longest} pixels of the longer side in {every}, up to {detect.most} faces",
+            f"face: {done} on crops of {size}x{size} ({template}), {self.lead} frames lead into each segment",
+        )
+
+    def longest(self, source: FrameFormat) -> int:
+        """Longer side of the picture as the detector sees it."""
+        detect, own = self.settings.detect, max(source.width, source.height)
+        return detect.size if detect.enlarge else min(detect.size, own)
+
+    def models(self) -> tuple[base.ModelUse, ...]:
+        """Detector, embedding and the operations' cards; a user's own file has no licence that we know."""
+        names = [self.settings.detect.card] + [self.settings.track.card] * self.identifies
+        names += [op.network.card for op in self.settings.operate if op.network is not None and op.network.card]
+        cards = [card_of(name, "", _WHERE)[0] for name in dict.fromkeys(names)]
+        used = [
+            base.ModelUse(
+                card.name,
+                card.licence.weights,
+                f"{card.source.package}=={card.source.version}",
+                card.source.sha256,
+                "eager",
+            )
+            for card in cards
+        ]
+        own = [op.network.onnx for op in self.settings.operate if op.network is not None and op.network.onnx]
+        return (*used, *(base.ModelUse(Path(path).name, "the user's own", path, "", "eager") for path in own))
+
+    def prepare(self, source: FrameFormat) -> None:
+        """Loads every network and runs each once."""
+        from gpupipe.stages._face_build import build  # noqa: PLC0415  imports torch
+
+        self._line = build(self, source)
+
+    def remember(self) -> base.Memory:
+        """See `base.Temporal`."""
+        assert self._line is not None, "prepare() first"
+        return base.Memory(self._line.remember())
+
+    def follow(self, planes: tuple[torch.Tensor, ...], memory: base.Memory) -> tuple[torch.Tensor, ...]:
+        """The next pictures with their faces worked on, one (N, 3, H, W) tensor."""
+        assert self._line is not None, "prepare() first"
+        return (self._line(planes[0], memory.tensors, memory.number),)
+
+    def __call__(self, planes: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """As `follow`, of pictures that nothing comes before."""
+        return self.follow(planes, self.remember())
+
+
+def _slot(number: int, network: Through) -> Slot:
+    where = f"{_WHERE}.operate[{number}]"
+    if network.card is not None:
+        card, _ = card_of(network.card, "", where)
+        return slot_of(card, network.inputs, where)
+    assert network.onnx is not None, "the settings say so"
+    return own_slot(Path(network.onnx), _vector(network.vector, where), network.levels, where)
+
+
+def _vector(given: tuple[float, ...] | str | None, where: str) -> tuple[float, ...] | None:
+    if given is None or isinstance(given, tuple):
+        return given
+    try:
+        numbers = np.load(given, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise PlanError(f"{given} is no .npy file: {error}", where=f"{where}.vector") from None
+    return tuple(float(number) for number in np.asarray(numbers, dtype=np.float64).ravel())
+
+
+def _template(network: Through, slot: Slot) -> Template | None:
+    """As the card says, or as networks of that size mostly want it."""
+    if network.card is not None:
+        card, _ = card_of(network.card, "", _WHERE)
+        align = card.crop.align if card.crop else None
+        return None if align is None or align == "box" else align
+    if slot.size is None:
+        return None
+    if slot.size % 112 == 0:
+        return "arcface112"
+    return "arcface128" if slot.size == 128 else "ffhq512"
+
+
+STAGE = Face

@@ -1,0 +1,329 @@
+"""The stage `face` on moving clips whose truth is known, with its real networks, on the CPU."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faces"))
+
+from clips import Move, frames, path, truth
+from generators import swap_generator
+from stills import picture, plan
+from stills_of_faces import ASTRONAUT_POINTS, still
+
+from gpupipe import stages
+from gpupipe.errors import PlanError
+from gpupipe.faces.detect import Wanted, faces_of, look, shown
+from gpupipe.faces.found import Faces
+from gpupipe.faces.networks import card_of
+from gpupipe.models.load import load
+from gpupipe.stages import _face_build
+
+SIZE = (224, 168)
+CENTRE = (225.0, 120.0)
+MOVES = {"pan": {"pan": 3.0}, "all": {"pan": 1.5, "zoom": 0.3, "roll": 1.0, "light": 0.3}}
+CLEAR = {"size": 320, "enlarge": True, "most": 2}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _weights(weights):
+    for card in ("centerface", "dlib-face-embedding", "multistyle26", "realesr-animevideov3-x2"):
+        weights(card)
+    once = pytest.MonkeyPatch()
+    once.setattr(_face_build, "card_of", functools.cache(card_of))
+    known = functools.cache(lambda name: load(*card_of(name, "", "")))
+    once.setattr(_face_build, "load", lambda card, _: known(card.name))  # networks are read, never written
+    yield
+    once.undo()
+
+
+def made(settings: dict, size: tuple[int, int]) -> object:
+    kind = stages.load("face")
+    stage = kind(kind.Settings.model_validate(settings))
+    source = picture("rgbf32", *size)
+    assert stage.output_format(source) == source
+    stage.prepare(source)
+    return stage
+
+
+def run(stage, rgb: torch.Tensor, rows: int = 1, number: int = 0) -> torch.Tensor:
+    memory = stage.remember()
+    memory.forget(number)
+    out = []
+    with torch.inference_mode():
+        for part in rgb.split(rows):
+            before = part.clone()
+            out.append(stage.follow((part,), memory)[0])
+            memory.number += len(part)
+            assert torch.equal(part, before), "a stage must not write to its input"
+    return torch.cat(out)
+
+
+def seen(stage, rgb: torch.Tensor) -> tuple[list[Faces], list[torch.Tensor]]:
+    memory = stage.remember()
+    with torch.inference_mode():
+        both = [stage._line.chosen(part, memory.tensors, n) for n, part in enumerate(rgb.split(1))]
+    return [faces for faces, _ in both], [chosen for _, chosen in both]
+
+
+def found(stage, rgb: torch.Tensor, score: float = 0.5) -> Faces:
+    """What its detector alone says of pictures."""
+    how = look(rgb.shape[3], rgb.shape[2], max(rgb.shape[2:]))
+    with torch.inference_mode():
+        parts = [
+            faces_of(stage._line._sight._detector(shown(part, how)), how, Wanted(score, 0.0, 8))
+            for part in rgb.split(1)
+        ]
+    return Faces(*(torch.cat(tensors) for tensors in zip(*(p.tensors() for p in parts), strict=True)))
+
+
+@pytest.fixture(scope="module")
+def watching():
+    return made({"detect": CLEAR}, SIZE), made({"detect": CLEAR, "smooth": "off"}, SIZE)
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_every_face_is_found_where_it_is_and_stands_calm(name, watching, monkeypatch) -> None:
+    torch.manual_seed(4)
+    move = path(20, SIZE, CENTRE, 0.6, **MOVES[name])
+    rgb = (frames("astronaut_512.png", move, SIZE) + 0.01 * torch.randn(1)).clamp(0, 1)
+    looked: dict[float, tuple[torch.Tensor, ...]] = {}
+    ask = watching[0]._line._sight._detector
+
+    def once(small: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        key = float(small.double().sum())
+        if key not in looked:
+            looked[key] = ask(small)
+        return looked[key]
+
+    for stage in watching:
+        monkeypatch.setattr(stage._line._sight, "_detector", once)
+    calm, raw = (seen(stage, rgb)[0] for stage in watching)
+    assert [int(faces.valid.sum()) for faces in calm] == [1] * len(rgb)
+    true = truth(ASTRONAUT_POINTS.double(), move)
+    ours, theirs = (torch.stack([f.points[0, 0] for f in part]).double() - true for part in (calm, raw))
+    width = torch.stack([f.boxes[0, 0, 2] - f.boxes[0, 0, 0] for f in calm]).double()
+    eyes = torch.linalg.vector_norm(ours[:, :2], dim=-1) / width[:, None]
+    assert float(eyes.median()) < 0.02
+    jitter, before = (float(part[4:].diff(dim=0).square().mean().sqrt()) for part in (ours, theirs))
+    assert jitter < 0.5 * before
+    speed = true[4:].diff(dim=0)
+    if float(speed.abs().mean()) > 0.5:
+        steady = ours[4:] - ours[4:].mean(0)
+        assert abs(float((steady[1:] * speed).sum() / speed.square().sum())) < 1
+
+
+def test_no_face_in_the_negative() -> None:
+    rgb = torch.nn.functional.interpolate(
+        still("dali_business_suit.jpg"), scale_factor=0.5, antialias=True, mode="bilinear"
+    )
+    size = (rgb.shape[3], rgb.shape[2])
+    stage = made({"operate": ["blur"]}, size)
+    assert run(stage, rgb) is not None
+    assert torch.equal(run(stage, rgb), rgb)
+    assert not bool(seen(stage, rgb)[0][0].valid.any())
+
+
+ANONYMISE = {
+    "detect": {"score": 0.3},
+    "track": {"hold": 5},
+    "align": {"extent": 1.2},
+    "operate": [{"blur": {"radius": 0.15}}],
+}
+
+
+def test_nobody_is_known_after_anonymise() -> None:
+    move = path(6, SIZE, CENTRE, 0.6, **MOVES["all"])
+    rgb = frames("astronaut_512.png", move, SIZE)
+    stage = made({**ANONYMISE, "track": {"hold": 5, "embedding": True}}, SIZE)
+    out = run(stage, rgb)
+    assert int(found(stage, rgb).valid.sum()) == len(rgb)
+    assert int(found(stage, out, score=0.3).valid.sum()) == 0
+    known = found(stage, rgb[::3])
+    identity = stage._line._sight._embed
+    before, after = (identity(pictures[::3], known)[:, 0] for pictures in (rgb, out))
+    assert float(torch.linalg.vector_norm(before - after, dim=-1).min()) > 0.6
+    assert float(torch.linalg.vector_norm(before - before[0], dim=-1).max()) < 0.4
+
+
+def test_a_generator_of_ones_own_runs_as_it_is(tmp_path) -> None:
+    place = swap_generator(tmp_path, (1, 3, 128, 128), (1, 512))
+    np.save(tmp_path / "person.npy", np.full((1, 512), 0.1, dtype=np.float32))
+    operate = [{"generate": {"onnx": str(place), "vector": str(tmp_path / "person.npy")}}]
+    stage = made({"operate": operate, "smooth": "off", "blend": {"feather": 0.3}}, SIZE)
+    assert stage.cut() == ("arcface128", 128)
+    rgb = frames("astronaut_512.png", path(2, SIZE, CENTRE, 0.6, pan=20.0), SIZE)
+    out = run(stage, rgb)
+    changed = (out != rgb).any(1)
+    assert all(1500 < int(c.sum()) < 9000 for c in changed)
+    middle = found(stage, rgb).points[:, 0, 2].round().long()
+    for n, (x, y) in enumerate(middle.tolist()):
+        torch.testing.assert_close(out[n, :, y, x], rgb[n, [1, 0, 2], y, x] + 0.1, atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("picture", "vector", "given", "says"),
+    [
+        ((1, 3, 128, 128), (1, 512), [0.5] * 128, r"its input source is 1x512, but `vector` holds 128 numbers"),
+        ((1, 3, 128, 128), (1, 512), None, r"its input source is 1x512, but `vector` holds 0 numbers"),
+        ((1, 3, 128, 128), None, [0.5], r"it takes no vector, but `vector` holds 1 numbers"),
+        ((1, 3, 128, 96), None, None, r"its first input target is 1x3x128x96, not a square picture of 3 channels"),
+        ((1, 4, 128, 128), None, None, r"its first input target is 1x4x128x128, not a square picture"),
+    ],
+)
+def test_wrong_shapes_give_one_line(tmp_path, picture, vector, given, says) -> None:
+    generate = {"onnx": str(swap_generator(tmp_path, picture, vector)), "vector": given}
+    with pytest.raises(PlanError, match=says) as error:
+        made({"operate": [{"generate": generate}]}, SIZE)
+    assert "\n" not in str(error.value)
+    assert "operate[0]" in str(error.value)
+
+
+def test_what_is_no_network_gives_one_line(tmp_path) -> None:
+    (tmp_path / "no.onnx").write_bytes(b"nothing")
+    for name in ("no.onnx", "absent.onnx"):
+        with pytest.raises(PlanError, match=r"stages\.face\.operate\[0\]: .*(no|cannot)"):
+            made({"operate": [{"generate": {"onnx": str(tmp_path / name)}}]}, SIZE)
+
+
+@pytest.mark.parametrize(
+    "network", [{"generate": {"card": "multistyle26"}}, {"enhance": {"card": "realesr-animevideov3-x2"}}]
+)
+def test_cards_go_through(network) -> None:
+    rgb = frames("astronaut_512.png", path(1, SIZE, CENTRE, 0.6), SIZE)
+    settings = {
+        "operate": [network],
+        "align": {"size": 64},
+        "blend": {"method": "poisson", "match_color": True, "mask": "hull"},
+    }
+    out = run(made(settings, SIZE), rgb)
+    changed = (out != rgb).any(1)
+    assert 500 < int(changed.sum()) < 9000
+    assert torch.isfinite(out).all()
+
+
+def test_a_batch_gives_what_single_pictures_give() -> None:
+    move = path(5, SIZE, CENTRE, 0.6, **MOVES["all"])
+    stage = made({**ANONYMISE, "detect": {"every": 2}}, SIZE)
+    rgb = frames("astronaut_512.png", move, SIZE)
+    torch.testing.assert_close(run(stage, rgb, 3), run(stage, rgb, 1), atol=2e-4, rtol=0)
+
+
+def test_led_in_it_gives_what_it_gives_from_the_beginning() -> None:
+    move = path(13, SIZE, CENTRE, 0.6, **MOVES["all"])
+    settings = {**ANONYMISE, "detect": {"every": 3}, "track": {"hold": 1}, "smooth": {"window": 3}}
+    stage = made(settings, SIZE)
+    rgb = frames("astronaut_512.png", move, SIZE)
+    rgb[9:] = rgb[9:].flip(-1)  # a cut
+    whole = run(stage, rgb)
+    for first in (8, 11):
+        part = run(stage, rgb[first - stage.lead :], number=first - stage.lead)
+        assert torch.equal(part[stage.lead :], whole[first:])
+
+
+def test_detecting_now_and_then_still_covers_every_frame() -> None:
+    move = path(12, SIZE, CENTRE, 0.6, pan=3.0, zoom=0.5)
+    stage = made({"detect": {**CLEAR, "every": 4}}, SIZE)
+    rgb = frames("astronaut_512.png", move, SIZE)
+    rgb[6:] = rgb[6:].flip(-1)
+    faces, _ = seen(stage, rgb)
+    assert [int(f.valid.sum()) for f in faces] == [1] * 12
+    true = truth(ASTRONAUT_POINTS.double(), move)
+    eyes = torch.stack([f.points[0, 0] for f in faces]).double()[:6, :2] - true[:6, :2]
+    assert float(torch.linalg.vector_norm(eyes, dim=-1).median()) < 1.5
+
+
+def test_a_face_that_comes_and_goes() -> None:
+    """Into the picture from the left and out again: found when half of it is there, left alone when it is gone."""
+    shift = torch.tensor([-90, -45, 0, 60, 120, 170, 220, 260.0], dtype=torch.float64)
+    matrix = path(8, SIZE, CENTRE, 0.6).matrix.clone()
+    matrix[:, 0, 2] += shift - 20
+    rgb = frames("portrait_pd.jpg", Move(matrix, torch.ones(8)), SIZE)
+    rgb = frames("astronaut_512.png", Move(matrix, torch.ones(8)), SIZE)
+    out = run(made(ANONYMISE, SIZE), rgb)
+    changed = (out != rgb).flatten(1).any(1).tolist()
+    assert changed[1:6] == [True] * 5
+
+
+def crowd(side: int, count: int, columns: int) -> torch.Tensor:
+    face = still("astronaut_512.png")[..., 20:220, 130:330]
+    one = torch.nn.functional.interpolate(face, size=(side, side), mode="bilinear", antialias=True)
+    rows = -(-count // columns)
+    out = torch.full((1, 3, rows * side, columns * side), 0.5)
+    for n in range(count):
+        y, x = divmod(n, columns)
+        out[..., y * side : (y + 1) * side, x * side : (x + 1) * side] = one
+    return out
+
+
+def test_forty_faces() -> None:
+    rgb = crowd(56, 40, 8)
+    size = (rgb.shape[3], rgb.shape[2])
+    stage = made({**ANONYMISE, "detect": {"score": 0.3, "most": 40}}, size)
+    faces, _ = seen(stage, rgb)
+    assert int(faces[0].valid.sum()) == 40
+    out = run(stage, rgb)
+    assert int(found(stage, out, 0.3).valid.sum()) == 0
+    few = made({**ANONYMISE, "detect": {"most": 6}}, size)
+    assert int(seen(few, rgb)[0][0].valid.sum()) == 6
+
+
+def test_faces_of_eight_pixels() -> None:
+    rgb = crowd(18, 6, 3)  # the face itself is eight pixels wide
+    rgb = torch.nn.functional.pad(rgb, (40, 40, 40, 40), value=0.5)
+    size = (rgb.shape[3], rgb.shape[2])
+    enlarged = made({"detect": {"score": 0.3, "size": 512, "enlarge": True}, "operate": ["fill"]}, size)
+    faces, _ = seen(enlarged, rgb)
+    assert int(faces[0].valid.sum()) == 6
+    assert float(faces[0].boxes[0, :6, 2].sub(faces[0].boxes[0, :6, 0]).max()) < 12
+    assert int((run(enlarged, rgb) != rgb).any(1).sum()) > 6 * 50
+    assert torch.isfinite(run(made({"operate": ["blur"]}, size), rgb)).all()
+
+
+def test_choosing_one_of_two(tmp_path) -> None:
+    rgb = torch.nn.functional.interpolate(still("portrait_pd.jpg"), scale_factor=0.5, mode="bilinear", antialias=True)
+    size = (rgb.shape[3], rgb.shape[2])
+    half = size[0] // 2
+
+    def touched(select: object) -> tuple[bool, bool]:
+        changed = (run(made({"select": select, "operate": ["blur"]}, size), rgb) != rgb).any(1)
+        return bool(changed[..., :half].any()), bool(changed[..., half:].any())
+
+    assert touched("all") == (True, True)
+    assert touched({"index": 0}) == (True, False)
+    assert touched({"index": 1}) == (False, True)
+    assert touched({"region": [0.6, 0, 0.4, 1]}) == (False, True)
+    with av.open(str(tmp_path / "person.png"), "w", format="image2") as file:
+        stream = file.add_stream("png", 1)
+        stream.width, stream.height, stream.pix_fmt = 200, 260, "rgb24"
+        part = (still("portrait_pd.jpg")[0, :, 100:360, 220:420].permute(1, 2, 0).numpy() * 255).astype(np.uint8)
+        file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(part), format="rgb24")))
+        file.mux(stream.encode())
+    assert touched({"reference": str(tmp_path / "person.png")}) == (True, False)
+    with pytest.raises(PlanError, match="no picture"):
+        made({"select": {"reference": str(tmp_path / "nobody.png")}}, size)
+
+
+def test_the_debug_view_draws() -> None:
+    rgb = frames("astronaut_512.png", path(1, SIZE, CENTRE, 0.6), SIZE)
+    out = run(made({"debug": True}, SIZE), rgb)
+    x1, y1, *_ = found(made({}, SIZE), rgb).boxes[0, 0].round().long().tolist()
+    assert not torch.equal(out[0, :, y1, x1 + 5], rgb[0, :, y1, x1 + 5])
+    assert 100 < int((out != rgb).any(1).sum()) < 3000
+
+
+def test_the_plan_says_what_is_done() -> None:
+    _, notes = plan("face", ANONYMISE, picture("rgbf32", 1920, 1080))
+    assert "960 pixels" in notes[0]
+    assert "blur" in notes[1]
+    with pytest.raises(PlanError, match="is for face-embedding"):
+        plan("face", {"detect": {"card": "dlib-face-embedding"}}, picture("rgbf32", 640, 360))
+    with pytest.raises(PlanError, match="there is no card"):
+        plan("face", {"operate": [{"generate": {"card": "nothing"}}]}, picture("rgbf32", 640, 360))
