@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "faces"))
+
+from generators import swap_generator
 
 from gpupipe.cli import execute
 from gpupipe.cli.console import Console
@@ -16,7 +23,11 @@ from gpupipe.sample import make_sample
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-SUFFIXES = {"archive": ".mkv", "transcode": ".mkv", "conform": ".mov", "mjpeg-gpu": ".mov"}
+SUFFIXES = {"archive": ".mkv", "transcode": ".mkv", "conform": ".mov", "mjpeg-gpu": ".mov", "restore": ".mov"}
+FACES = {
+    "anonymise": ("centerface",), "own-generator": ("centerface",), "restyle": ("centerface", "multistyle26"),
+    "restore": ("centerface", "realesr-animevideov3-x2"),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +38,15 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_planned(path, clip, tmp_path, monkeypatch):
+def test_planned(path, clip, tmp_path, monkeypatch, weights):
     monkeypatch.chdir(ROOT)  # their assets start from the top of the repository
+    for card in FACES.get(path.stem, ()):
+        weights(card)
+    if path.stem == "own-generator":
+        swap_generator(tmp_path, (1, 3, 128, 128), (1, 512))
+        np.save(tmp_path / "identity.npy", np.zeros((1, 512), dtype=np.float32))
+        path = Path(shutil.copy(path, tmp_path))
+        monkeypatch.chdir(tmp_path)
     config = load_config(path)
     output = tmp_path / f"out{SUFFIXES.get(path.stem, '.mp4')}"
     plan = make_plan(config, probe(clip), output, device="cpu", strict=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 from onnx import TensorProto, helper
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def swap_generator(folder: Path, picture: tuple, vector: tuple | None) -> Path:

@@ -21,6 +21,7 @@ from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
 from gpupipe.render import render
+from gpupipe.stages.face import Face
 
 SIZE = (160, 128)
 
@@ -76,8 +77,6 @@ def test_frame_for_frame(every, clip, tmp_path, weights) -> None:
 def test_lead_in_is_what_makes_it_so(clip, tmp_path, weights, monkeypatch) -> None:
     """Without it the same run differs, so the test above sees what it should."""
     weights("centerface")
-    from gpupipe.stages.face import Face
-
     settings = {"detect": {"most": 2}, "smooth": {"window": 5}, "operate": ["pixelate"]}
     whole, _ = run(clip, tmp_path / "whole.mkv", settings, segments="off", range={"end": 1.2})
     monkeypatch.setattr(Face, "lead", 0)
