@@ -61,7 +61,7 @@ def assemble(
     """
     device, told = source.device, Journal() if journal is None else journal
     bound = bind(card, load(card, files), wanted.inputs)
-    digest = "" if candidates(wanted.engine, device) == (named("eager"),) else digest_of(bound)
+    digest = "" if candidates(wanted.engine, device) == (named("eager"),) else digest_of(bound, card.model_dump_json())
     network = bound.to(device, dtype_of(wanted.precision))
     shape = Shape(source.height, source.width, card.scale, card.halo, card.multiple, card.minimum)
     measured = _measured(network, shape, wanted, device)

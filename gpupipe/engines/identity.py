@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
+from gpupipe import models
 from gpupipe.device.driver import driver
 from gpupipe.engines.cache import Key
-from gpupipe.errors import EngineError, first_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,19 +20,29 @@ if TYPE_CHECKING:
     from gpupipe.engines.base import Profile
 
 
-def digest_of(network: nn.Module) -> str:
-    """sha256 of a network: what it is made of, in which order it computes, every weight. It takes milliseconds.
+def digest_of(network: nn.Module, origin: str) -> str:
+    """sha256 of a network: every weight, the layers and their settings, and whatever its graph was made from.
 
-    Raises EngineError where the order depends on values, so that torch cannot follow it.
+    A graph is made by code of `gpupipe.models` from files that a card pins by sha256, so code and card stand for it; to
+    trace it would take longer than to load an engine.
+
+    Args:
+        network: with its values set.
+        origin: the card, in full.
     """
-    try:
-        graph = torch.fx.symbolic_trace(network)
-    except Exception as error:  # whatever the network's own code raises when it is followed
-        raise EngineError(f"torch cannot follow the network: {first_line(error)}") from error
-    found = hashlib.sha256(f"{network!r}\n{graph.code}".encode())
+    found = hashlib.sha256(f"{origin}\n{network!r}\n{_code()}".encode())
     for name, value in (*network.named_parameters(), *network.named_buffers()):
         found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _code() -> str:
+    """sha256 of all that reads networks."""
+    folder, found = Path(models.__file__).parent, hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        found.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     return found.hexdigest()
 
 

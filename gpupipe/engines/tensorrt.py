@@ -121,6 +121,9 @@ class _Loaded:
         if kernels:
             self._cache.deserialize(kernels)
         config.set_runtime_cache(self._cache)
+        if hasattr(self._trt, "DynamicShapesKernelSpecializationStrategy"):  # else kernels change while others run
+            strategy = self._trt.DynamicShapesKernelSpecializationStrategy.EAGER
+            config.dynamic_shapes_kernel_specialization_strategy = strategy
         return self._engine.create_execution_context(config)
 
     def kernels(self) -> bytes | None:

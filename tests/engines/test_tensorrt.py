@@ -120,7 +120,7 @@ def test_a_refusal_leaves_the_run_to_the_next_engine(library, network, tmp_path,
     monkeypatch.setattr(select, "candidates", lambda *_: tuple(e for e in select.ENGINES if e.absent("cpu") is None))
     warned: list[str] = []
     selector = Selector(
-        network, digest_of(network), "auto", EngineCache(tmp_path), say=lambda _: None, warn=warned.append
+        network, digest_of(network, "card"), "auto", EngineCache(tmp_path), say=lambda _: None, warn=warned.append
     )
     x = torch.rand(PROFILE.shape)
     made = selector(PROFILE)
@@ -131,7 +131,7 @@ def test_a_refusal_leaves_the_run_to_the_next_engine(library, network, tmp_path,
 
 def test_an_engine_that_does_not_deserialise_is_built_again(library, network, tmp_path):
     selector = Selector(
-        network, digest_of(network), "tensorrt", EngineCache(tmp_path), say=lambda _: None, warn=lambda _: None
+        network, digest_of(network, "card"), "tensorrt", EngineCache(tmp_path), say=lambda _: None, warn=lambda _: None
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gpupipe.engines.tensorrt.TensorRT.absent", lambda *_: None)

@@ -95,11 +95,15 @@ class _Engine:
             self._library.compiled += 1
         if cache is not None:
             cache.kernels = b"kernels"
+            assert config.dynamic_shapes_kernel_specialization_strategy == "eager", (
+                "lazy ones change under a CUDA Graph"
+            )
         return _Context(self._library, self)
 
 
 class _RuntimeConfig:
     cache = None
+    dynamic_shapes_kernel_specialization_strategy = "lazy"
 
     def create_runtime_cache(self):
         return _RuntimeCache()
@@ -185,6 +189,7 @@ def install(monkeypatch, library: Library) -> None:
     builder.dynamo = SimpleNamespace(convert_exported_program_to_serialized_trt_engine=library.convert)
     runtime = ModuleType("tensorrt_rtx" if library.jit else "tensorrt")
     runtime.ILogger, runtime.Runtime = _ILogger, Runtime
+    runtime.DynamicShapesKernelSpecializationStrategy = SimpleNamespace(LAZY="lazy", EAGER="eager")
     runtime.TensorIOMode = SimpleNamespace(INPUT="input", OUTPUT="output")
     monkeypatch.setitem(__import__("sys").modules, "torch_tensorrt", builder)
     monkeypatch.setitem(__import__("sys").modules, runtime.__name__, runtime)

@@ -135,3 +135,23 @@ def test_engines_are_those_of_the_caps() -> None:
     assert plan_segments._sessions(10_000, 7) == 14
     assert plan_segments._sessions(1_000, 7) == 3
     assert plan_segments._sessions(10, 7) == 1
+
+
+def test_a_network_gets_a_share_of_what_is_free(gpu, corpus: Path, tmp_path: Path, weights) -> None:
+    weights("realesr-animevideov3-x2")
+    info = probe(corpus / "files" / "long_6min_1080p30_aac.mp4")
+    video = {"codec": "mjpeg", "encoder": "nvjpeg"}
+    model = {"model": {"card": "realesr-animevideov3-x2"}}
+    made = {}
+    for free in (100 * GIB, 16 * GIB):
+        gpu(7, free)
+        for name, stages in (("none", [{"resize": {"width": 3840, "height": 2160}}]), ("model", [model])):
+            config = parse_config({"stages": stages, "sessions": 1, "output": {"video": video}})
+            made[free, name] = make_plan(config, info, tmp_path / "o.mov")
+    rich, poor = (made[free, "model"] for free in (100 * GIB, 16 * GIB))
+    step = next(step for step in rich.steps if step.name == "model")
+    assert (step.target.width, step.target.height) == (3840, 2160)
+    wanted = 1024 * 1920 * 1088  # as is guessed of a network in half floats, whose sizes are measured later
+    assert rich.device_bytes - made[100 * GIB, "none"].device_bytes == pytest.approx(2 * wanted, rel=0.2)
+    assert poor.device_bytes <= 0.95 * 16 * GIB
+    assert "fp16 on cuda:0, engine" in step.reason

@@ -1,0 +1,249 @@
+"""Engines side by side: every card on the real shape by eager, inductor and TensorRT in one run, and the pipeline.
+
+    python bench/models.py [--device cuda:0] [--cards NAME ...] [--engines NAME ...] [--size 1920x1080]
+                           [--precision fp16] [--batch 1] [--cache FOLDER] [--pipeline FRAMES]
+                           [--json bench/results/models_h200.json]
+
+Each row: milliseconds a picture called from Python and replayed from a CUDA Graph (the median of several), how many
+times eager of the same run that is, dB against fp32 on the same device (200: no difference), seconds to build from
+nothing and to load from the cache. `eager` has cudnn.benchmark on and channels last. FOLDER holds fetched weights
+(`models/`) and takes the engines; without it weights are fetched, and engines are built in a temporary folder.
+`--pipeline` runs a clip of that many frames through `gpupipe run` with `engine: auto` as well. The file is written
+after every row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does; read when torch is loaded
+
+import torch
+
+from gpupipe.bench.clip import RECIPES, make_clip
+from gpupipe.bench.machine import machine
+from gpupipe.device.timing import seconds_of
+from gpupipe.engines.base import Profile
+from gpupipe.engines.cache import EngineCache
+from gpupipe.engines.check import agreement, test_pictures
+from gpupipe.engines.identity import digest_of
+from gpupipe.engines.select import ENGINES, Built, Selector, named
+from gpupipe.errors import GpupipeError
+from gpupipe.models import folder
+from gpupipe.models.bind import bind
+from gpupipe.models.card import Card, catalogue, find
+from gpupipe.models.extras import one_to_one
+from gpupipe.models.fetch import fetch
+from gpupipe.models.load import load
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gpupipe.engines.base import Network
+
+CLIP, WEIGHTS = "realesr-animevideov3-x2", "models"
+
+
+@dataclass
+class Row:
+    """One card by one engine."""
+
+    card: str
+    engine: str
+    shape: str
+    milliseconds: float | None = None
+    """A picture, called from Python."""
+    graph_milliseconds: float | None = None
+    """A picture, replayed from a CUDA Graph."""
+    times_eager: float | None = None
+    """The better of both, beside eager's better of both."""
+    decibels: float | None = None
+    """Against fp32 on the same device, range 1."""
+    build_seconds: float | None = None
+    load_seconds: float | None = None
+    failed: str | None = None
+
+
+class Subject:
+    """A card's network on the device, in the precision asked for and in fp32."""
+
+    def __init__(self, card: Card, profile: Profile, cache: Path) -> None:
+        self.card, self.profile = card, profile
+        files = fetch(card, cache / WEIGHTS, allowed={card.name})
+        bound = bind(card, load(card, files), {})
+        self.digest = digest_of(bound, card.model_dump_json())
+        self.exact = bind(card, load(card, files), {}).to(profile.device)
+        self.network: nn.Module = bound.to(profile.device, profile.dtype)
+        self.pictures = test_pictures(profile)
+
+    def wanted(self) -> torch.Tensor:
+        """What fp32 gives, a picture at a time."""
+        exact = named("eager").load(self.exact, replace(self.profile, precision="fp32", batch=1), Path())
+        return torch.cat([exact(picture[None].float()) for picture in self.pictures])
+
+
+def row(subject: Subject, engine: str, cache: Path) -> Row:
+    """Builds, loads, checks and times one engine."""
+    profile, made = subject.profile, Row(subject.card.name, engine, str(subject.profile))
+    try:
+        made.build_seconds, _ = _selected(subject, engine, cache)
+        torch.compiler.reset()  # else the second load finds what this process compiled
+        made.load_seconds, built = _selected(subject, engine, cache)
+        made.decibels = min(200.0, agreement(built.run(subject.pictures), subject.wanted()))
+        made.milliseconds = 1000 * seconds_of(lambda: built.run(subject.pictures), profile.device) / profile.batch
+        if profile.device != "cpu":
+            made.graph_milliseconds = 1000 * _replayed(built.run, subject) / profile.batch
+    except (GpupipeError, RuntimeError) as error:
+        made.failed = str(error).strip().partition("\n")[0]
+    return made
+
+
+def _selected(subject: Subject, engine: str, cache: Path) -> tuple[float, Built]:
+    begun = time.perf_counter()
+    selector = Selector(subject.network, subject.digest, engine, EngineCache(cache / "engines"), say=_say, warn=_say)
+    built = selector(subject.profile)
+    return time.perf_counter() - begun, built
+
+
+def _replayed(run: Network, subject: Subject) -> float:
+    """Seconds of a replay, whose result is checked too."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            run(subject.pictures)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = run(subject.pictures)
+    graph.replay()
+    torch.cuda.synchronize()
+    if (found := agreement(out, run(subject.pictures))) < 60:
+        raise RuntimeError(f"a replay gives something else: {found:.1f} dB")
+    return seconds_of(graph.replay, subject.profile.device, rounds=50)
+
+
+def _say(line: str) -> None:
+    print(f"    {line}", flush=True)
+
+
+def pipeline(frames: int, args: argparse.Namespace, scratch: Path) -> dict[str, object]:
+    """`gpupipe run` of a 1080p clip through super-resolution, as a process of its own: cold cache, then warm."""
+    clip, config = scratch / "clip.mp4", scratch / "config.yaml"
+    make_clip(clip, RECIPES["h264"], frames)
+    config.write_text(f"stages: [{{model: {{card: {CLIP}}}}}]\noutput: {{video: {{codec: mjpeg}}, audio: none}}\n")
+    told: dict[str, object] = {}
+    for name in ("cold", "warm"):
+        command = [sys.executable, "-m", "gpupipe", "run", str(config), str(clip), str(scratch / "out.mov")]
+        environment = os.environ | {"XDG_CACHE_HOME": str(args.cache.parent)}
+        done = subprocess.run(
+            [*command, "--json", "--overwrite", "--device", args.device], env=environment, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            return {**told, name: done.stderr[-500:]}
+        result = json.loads(done.stdout)["result"]
+        rate = result["frames"] / (result["seconds"] - result["startup"])
+        told[name] = {"frames": result["frames"], "startup": result["startup"], "rate": rate}
+        print(f"{'gpupipe run, ' + name:44} {rate:8.1f} frames a second, {result['startup']:.1f} s until it began")
+    return told
+
+
+def words(made: Row) -> str:
+    """A line of the table."""
+    if made.failed is not None:
+        return f"{made.card:28} {made.engine:10} failed: {made.failed}"
+    figures = [
+        made.milliseconds,
+        made.graph_milliseconds,
+        made.times_eager,
+        made.decibels,
+        made.build_seconds,
+        made.load_seconds,
+    ]
+    return f"{made.card:28} {made.engine:10} " + " ".join("       -" if f is None else f"{f:8.2f}" for f in figures)
+
+
+def best(made: Row) -> float | None:
+    """Milliseconds, the better way."""
+    return min((t for t in (made.milliseconds, made.graph_milliseconds) if t is not None), default=None)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    suited = [card.name for card in catalogue() if _suits(card)]
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--cards", nargs="*", default=suited, choices=suited)
+    parser.add_argument("--engines", nargs="*", default=[e.name for e in reversed(ENGINES)])
+    parser.add_argument("--size", default="1920x1080")
+    parser.add_argument("--precision", default="fp16", choices=["fp32", "fp16", "bf16"])
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--cache", type=Path, help="ends in /gpupipe where --pipeline is to find it")
+    parser.add_argument("--pipeline", type=int, default=0, metavar="FRAMES")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def _suits(card: Card) -> bool:
+    try:
+        one_to_one(card)
+    except GpupipeError:
+        return False
+    return True
+
+
+def main() -> None:
+    """Row by row, then the pipeline."""
+    args = _arguments()
+    with tempfile.TemporaryDirectory() as scratch:
+        args.cache = args.cache or Path(scratch) / "gpupipe"
+        folder.choose(args.cache)
+        rows: list[Row] = []
+        report: dict[str, object] = {
+            "command": " ".join(["python", *sys.argv]), "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            "machine": asdict(machine(args.device)),
+            "versions": {name: version for engine in ENGINES for name, version in engine.versions().items()},
+        }  # fmt: skip
+        print(f"{'card':28} {'engine':10} ms/call ms/graph  x eager       dB  build s   load s")
+        for name in args.cards:
+            rows += _card(find(name), args)
+            _keep(args.json, report | {"rows": [asdict(made) for made in rows]})
+        if args.pipeline:
+            report["pipeline"] = pipeline(args.pipeline, args, Path(scratch))
+            _keep(args.json, report | {"rows": [asdict(made) for made in rows]})
+
+
+def _card(card: Card, args: argparse.Namespace) -> list[Row]:
+    width, height = (-(-max(int(n), card.minimum) // card.multiple) * card.multiple for n in args.size.split("x"))
+    profile = Profile(args.batch, height, width, args.precision, args.device)
+    rows, eager = [], None
+    with torch.inference_mode():
+        subject = Subject(card, profile, args.cache)
+        for engine in args.engines:
+            made = row(subject, engine, args.cache)
+            eager = best(made) if engine == "eager" else eager
+            mine = best(made)
+            made.times_eager = eager / mine if eager is not None and mine is not None else None
+            print(words(made), flush=True)
+            rows.append(made)
+    return rows
+
+
+def _keep(path: Path | None, report: dict[str, object]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

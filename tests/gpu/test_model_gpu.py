@@ -1,0 +1,201 @@
+"""Networks on the GPU: engines against fp32, inside the chain's CUDA Graph, from the cache, and out of memory.
+
+Weights come from a folder `.weights` in the repository where one was carried along (what `gpupipe models fetch` makes), or
+are fetched. What an engine needs and this machine lacks is skipped by name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from test_graphs_gpu import eager, replayed, same, steps_of, surface, surfaces
+
+from gpupipe import stages
+from gpupipe.device.cuda import CudaLane
+from gpupipe.engines.base import Profile
+from gpupipe.engines.cache import EngineCache
+from gpupipe.engines.check import agreement, test_pictures
+from gpupipe.engines.identity import digest_of
+from gpupipe.engines.select import Selector, named
+from gpupipe.format import PIXEL_FORMATS, FrameFormat
+from gpupipe.journal import Journal
+from gpupipe.models import folder
+from gpupipe.models.bind import bind
+from gpupipe.models.card import find
+from gpupipe.models.fetch import fetch, verify
+from gpupipe.models.load import load
+from gpupipe.render.chain import Chain
+
+pytestmark = pytest.mark.gpu
+ROOT = Path(__file__).resolve().parents[2]
+SR = "realesr-animevideov3-x2"
+CARDS = (SR, "span-ch48-x2", "ffdnet-color", "multistyle26")
+ENGINES = ("eager", "inductor", "tensorrt")
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights, and engines built by these tests."""
+    made = tmp_path_factory.mktemp("xdg") / "gpupipe"
+    if (carried := ROOT / ".weights").is_dir():
+        shutil.copytree(carried, made / "models")
+    for name in CARDS:
+        fetch(find(name), made / "models", allowed={name})
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _cache(cache: Path) -> None:
+    folder.choose(cache)
+
+
+def there(engine: str) -> None:
+    if (why := named(engine).absent("cuda:0")) is not None:
+        pytest.skip(why)
+
+
+def network(name: str, dtype: torch.dtype) -> torch.nn.Module:
+    card = find(name)
+    return bind(card, load(card, verify(card, folder.weights())), {}).to("cuda:0", dtype)
+
+
+def selected(name: str, engine: str, profile: Profile, at: Path, say: list[str] | None = None):
+    card, module = find(name), network(name, profile.dtype)
+    digest = digest_of(module.cpu().float(), card.model_dump_json())
+    said = [] if say is None else say
+    selector = Selector(
+        module.to("cuda:0", profile.dtype), digest, engine, EngineCache(at), say=said.append, warn=said.append
+    )
+    with torch.inference_mode():
+        return selector(profile)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", CARDS)
+def test_half_floats_come_to_50_db_of_fp32(name: str, engine: str, cache: Path) -> None:
+    there(engine)
+    profile = Profile(2, 256, 384, "fp16", "cuda:0")
+    built = selected(name, engine, profile, cache / "engines")
+    assert built.engine == engine
+    pictures = test_pictures(profile)
+    with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False, fp32_precision=None):
+        wanted = network(name, torch.float32)(pictures.float())
+        assert agreement(built.run(pictures), wanted) >= 50
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_fp32_is_fp32_of_the_cpu(name: str, cache: Path) -> None:
+    profile = Profile(1, 64, 96, "fp32", "cuda:0")
+    built = selected(name, "eager", profile, cache / "engines")
+    pictures = test_pictures(profile)
+    with torch.inference_mode():
+        assert (
+            float((built.run(pictures).cpu() - network(name, torch.float32).cpu()(pictures.cpu())).abs().max()) < 1e-3
+        )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("tile", "batch"), [("off", 1), ("off", 2), (96, 2), (96, 5)])
+def test_a_replay_of_the_stage_is_the_stage(engine: str, tile: int | str, batch: int) -> None:
+    """Several windows and a short last batch in one graph; slots of one pool, memory spoilt in between."""
+    there(engine)
+    source = surface("nv12", 320, 192)
+    settings = {"card": SR, "engine": engine, "tile": tile, "batch": batch}
+    rows, several = 3, 4
+    chain = Chain(steps_of([("model", settings)], source), CudaLane("cuda:0"), rows=rows)
+    pool = surfaces(source, rows * several, 7)
+    batches = [pool[n * rows : (n + 1) * rows] for n in range(several)]
+    wanted = eager(chain, source, CudaLane("cuda:0"), batches)
+    got = replayed(chain, source, rows, batches)
+    assert [same(a, b, rows) for a, b in zip(got, wanted, strict=True)] == [True] * several
+
+
+def test_tiles_leave_no_seam() -> None:
+    source = surface("p010le", 321, 193)
+    outs = []
+    for tile in ("off", 64, 100):
+        settings = {"card": SR, "engine": "eager", "tile": tile, "precision": "fp32"}
+        chain = Chain(steps_of([("model", settings)], source), CudaLane("cuda:0"))
+        outs.append(eager(chain, source, CudaLane("cuda:0"), [surfaces(source, 1, 3)])[0])
+    for other in outs[1:]:
+        for a, b in zip(outs[0], other, strict=True):
+            assert int((a.int() - b.int()).abs().max()) <= 2  # of 1023
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_the_second_time_it_comes_from_the_cache(engine: str, tmp_path: Path) -> None:
+    there(engine)
+    profile, said = Profile(1, 128, 192, "fp16", "cuda:0"), []
+    selected(SR, engine, profile, tmp_path, said)
+    assert any("built in" in line for line in said)
+    said.clear()
+    torch.compiler.reset()
+    built = selected(SR, engine, profile, tmp_path, said)
+    assert said == []
+    pictures = test_pictures(profile)
+    with torch.inference_mode():
+        assert agreement(built.run(pictures), network(SR, torch.float16)(pictures)) >= 50
+
+
+def test_auto_takes_the_fastest_and_remembers(tmp_path: Path) -> None:
+    profile, said = Profile(1, 540, 960, "fp16", "cuda:0"), []
+    first = selected(SR, "auto", profile, tmp_path, said)
+    assert any(line.startswith(f"engine {first.engine} is taken for") for line in said)
+    said.clear()
+    assert selected(SR, "auto", profile, tmp_path, said).engine == first.engine
+    assert said == []
+
+
+def test_a_memory_cap_makes_windows_smaller_and_pixels_stay() -> None:
+    picture = FrameFormat(PIXEL_FORMATS["rgbf16"], 1280, 720, device="cuda:0")
+    kind, x = stages.load("model"), torch.rand((2, 3, 720, 1280), device="cuda:0").half()
+    settings = kind.Settings.model_validate({"card": SR, "engine": "eager", "tile": "off", "batch": 2})
+
+    def made(journal: Journal):
+        stage = kind(settings)
+        stage.attend(journal, 2)
+        stage.prepare(picture)
+        return stage
+
+    with torch.inference_mode():
+        wanted, journal = made(Journal())((x,))[0].cpu(), Journal()
+        stage = made(journal)
+        torch.cuda.empty_cache()
+        total = torch.cuda.get_device_properties("cuda:0").total_memory
+        room = torch.cuda.memory_allocated("cuda:0") + wanted.numel() * 2 + (160 << 20)
+        torch.cuda.set_per_process_memory_fraction(room / total, "cuda:0")
+        try:
+            ours = stage((x,))[0].cpu()
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0, "cuda:0")
+    assert agreement(ours, wanted) >= 50
+    assert journal.entries["out-of-memory"].count >= 1
+
+
+def run(cache: Path, config: Path, clip: Path, out: Path) -> tuple[dict, str]:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache.parent), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "gpupipe", "run", str(config), str(clip), str(out), "--json", "--device", "cuda:0"]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=280, check=False, cwd=out.parent
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)["result"], done.stderr
+
+
+def test_a_run_from_a_warm_cache_begins_within_5_seconds(cache: Path, clips: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"stages: [{{model: {{card: {SR}}}}}]\noutput: {{video: {{codec: ffv1}}, audio: none}}\n")
+    clip = clips / "sar_2_1_640x360.mp4"
+    _, cold = run(cache, config, clip, tmp_path / "cold.mkv")
+    assert "built in" in cold
+    result, warm = run(cache, config, clip, tmp_path / "warm.mkv")
+    assert "building" not in warm
+    print("first frame after", result["startup"], "s")  # noqa: T201
+    assert result["startup"] < 5
