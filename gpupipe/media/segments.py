@@ -177,6 +177,8 @@ class SegmentReader:
         self._lead_in = round(2 / info.video.time_base)
         self._earliest = info.video.start or 0
         self._peeked: Packet | None = None
+        self._moved = False
+        """Whether a segment was read: the file is not at its beginning any more."""
         # Others say where a packet begins, not where its data does.
         self._packed = PackedReader(info.path, self.video_stream) if "mov" in self._container.format.name else None
 
@@ -207,12 +209,13 @@ class SegmentReader:
     def _from(self, start: int | None) -> Iterator[Packet]:
         """Containers seek by dts or by pts and may land late: then a little earlier is tried, at last the beginning."""
         peeked, self._peeked = self._peeked, None
-        if start is None:
+        moved, self._moved = self._moved, True
+        if start is None and not moved:
             if peeked is not None:
                 yield peeked
             yield from self._container.demux(self.video_stream)
             return
-        target = start
+        start = target = self._earliest if start is None else start
         while True:
             self._container.seek(target, stream=self.video_stream, backward=True)
             packets = self._container.demux(self.video_stream)

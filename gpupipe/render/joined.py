@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MOST_DECODED = 16
 """Joins that are decoded, evenly over the run: each costs up to two groups of pictures."""
+_BACK = Fraction(1)
 BEYOND = 2
 """Pictures decoded behind a join."""
 
@@ -81,9 +82,10 @@ class _Clock:
     def __init__(self, ledger: Ledger, time_base: Fraction, where: str) -> None:
         self._source, self._target, self._where = ledger.plan.encoder.time_base, Fraction(time_base), where
         self._shift: Fraction | None = None
-        self._total = self._rendered = Fraction(0)
-        self._first: int | None = None
-        self._frame = 1 / ledger.plan.encoder.rate
+        self._begin = Fraction(0)
+        self._rendered, self._end, self._first = Fraction(0), Fraction(0), 0
+        self._longest = 1 / ledger.plan.encoder.rate
+        """Seconds of a picture. MP4 states times between decoding: at a variable rate the last may seem as long."""
 
     def compare(self, index: int, wanted: list[tuple[int, int]], found: list[Packet]) -> None:
         """(pts, duration) of a segment's pictures, and its packets in the output."""
@@ -94,19 +96,22 @@ class _Clock:
             here, there = pts * self._source, at * self._target
             if self._shift is None:
                 self._shift, self._first = there - here, pts
+                self._begin = there
             if abs(there - here - self._shift) > self._target:
                 raise MediaError(
                     f"a picture is at {float(there):.6f} s, not at {float(here + self._shift):.6f} s",
                     where=f"{self._where}: segment {index}",
                 )
-            self._rendered = (pts + duration - (self._first or 0)) * self._source
-        self._total += sum((p.duration or 0) for p in found) * self._target
+            self._rendered = (pts + duration - self._first) * self._source
+            self._longest = max(self._longest, duration * self._source)
+        ends = [packet.pts + packet.duration for packet in found if packet.pts is not None and packet.duration]
+        self._end = max(ends, default=0) * self._target
 
     def compare_end(self, video: av.VideoStream) -> None:
-        """How long the pictures are shown together, where the container says so."""
-        stated = video.duration * Fraction(video.time_base) if video.duration and video.time_base else self._total
-        for seconds in filter(None, (stated, self._total)):
-            if abs(seconds - self._rendered) > self._frame + self._target:
+        """How long the pictures are shown together: when the last one ends, and what the header says, if it does."""
+        stated = Fraction(video.duration or 0) * self._target
+        for seconds in (self._end - self._begin if self._end else 0, stated):
+            if seconds and abs(seconds - self._rendered) > self._longest + self._target:
                 message = f"its pictures last {float(seconds):.6f} s, not {float(self._rendered):.6f} s"
                 raise MediaError(message, where=self._where)
 
@@ -114,10 +119,9 @@ class _Clock:
 def _decode(container: Any, seam: _Seam, where: str) -> None:
     """Decodes from the last key frame before a join to some pictures behind it."""
     video = main_video(container, where)
-    container.seek(seam.key, stream=video, backward=True)
     behind = 0
     reached = False
-    for frame in _frames(container, video, where):
+    for frame in _frames(_from_key(container, video, seam.key), video, where):
         if frame.is_corrupt:
             raise MediaError("a picture at a join is damaged", where=f"{where}: pts {frame.pts}")
         reached = reached or frame.pts == seam.last
@@ -128,8 +132,26 @@ def _decode(container: Any, seam: _Seam, where: str) -> None:
         raise MediaError("the pictures at a join cannot be decoded", where=f"{where}: pts {seam.last}")
 
 
-def _frames(container: Any, video: av.VideoStream, where: str) -> Iterator[av.VideoFrame]:
+def _from_key(container: Any, video: av.VideoStream, key: int) -> Iterator[Packet]:
+    """Packets from the key frame at that pts on; containers without an index are searched, and may be found late."""
+    back = round(_BACK / Fraction(video.time_base or 1))
+    for target in (key, key - back, key - 4 * back, key - 16 * back, None):
+        container.seek(0 if target is None else target, stream=None if target is None else video, backward=True)
+        packets = container.demux(video)
+        for packet in packets:
+            if packet.size and packet.pts == key:
+                yield packet
+                yield from packets
+                return
+            if packet.pts is not None and packet.dts is not None and packet.dts > key:
+                break  # too late: once more, from further in front
+
+
+def _frames(packets: Iterator[Packet], video: av.VideoStream, where: str) -> Iterator[av.VideoFrame]:
     try:
-        yield from container.decode(video)
+        for packet in packets:
+            yield from video.codec_context.decode(packet)
+    except av.EOFError:
+        return
     except av.FFmpegError as error:
         raise MediaError(f"it does not decode at a join: {error.strerror}", where=where) from None

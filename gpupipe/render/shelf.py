@@ -34,7 +34,7 @@ class _Open:
 
 
 class Shelf(Board):
-    """Meets `Board` for runners: hands segments out, longest first, and writes each to the ledger.
+    """Meets `Board` for runners: hands segments out, the first and then the longest, and writes each to the ledger.
 
     Args:
         crew: whose lanes work here.
@@ -47,7 +47,7 @@ class Shelf(Board):
         super().__init__(crew, segments, len(segments))
         self.begun = True  # the join makes the template: no encoder has to be kept
         self._ledger = ledger
-        self._todo = deque(sorted(wanted, key=lambda n: (-segments[n].frames, n)))
+        self._todo = deque(sorted(wanted, key=lambda n: (n > 0, -segments[n].frames, n)))
         self._left = len(self._todo)
         self._open: dict[int, _Open] = {}
         self._computed = 0

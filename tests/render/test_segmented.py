@@ -16,7 +16,8 @@ from gpupipe.config import parse_config
 from gpupipe.errors import MediaError, PlanError
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
-from gpupipe.media.segments import timetable
+from gpupipe.media.segments import SegmentReader, cut, timetable
+from gpupipe.media.window import Window
 from gpupipe.plan import make_plan
 from gpupipe.render import render
 
@@ -120,6 +121,20 @@ def test_the_same_bytes_in_every_run_and_for_any_number_of_runners(tmp_path: Pat
         run(source, tmp_path / f"{n}.mp4", {"output": output, "segments": {"seconds": 1}, "sessions": sessions})
         seen.add(hashlib.sha256((tmp_path / f"{n}.mp4").read_bytes()).hexdigest())
     assert len(seen) == 1
+
+
+def test_the_first_segment_may_be_read_after_others(corpus: Path) -> None:
+    """Where a segment is rendered again, or the longest go first."""
+    for source in cuttable(corpus):
+        info = probe(source)
+        segments = cut(timetable(info), Window(None, None), Fraction(1, 10), info.video.time_base)
+        fresh, used = SegmentReader(info), SegmentReader(info)
+        first = [(p.pts, p.size) for p in fresh.packets(segments[0])]
+        last = [(p.pts, p.size) for p in used.packets(segments[-1])]
+        assert [(p.pts, p.size) for p in used.packets(segments[0])] == first, source.name
+        assert [(p.pts, p.size) for p in used.packets(segments[-1])] == last, source.name
+        fresh.close()
+        used.close()
 
 
 @pytest.mark.parametrize("start", [0, 0.99])
