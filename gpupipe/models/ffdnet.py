@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gpupipe.models import pickled
+from gpupipe.models import weights as data
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,5 +36,5 @@ class FFDNet(nn.Module):
 def read(weights: Path) -> FFDNet:
     """The network in evaluation mode; the pickle may hold tensors and nothing else. Raises MediaError."""
     model = FFDNet()
-    pickled.fill(model, pickled.state(weights, "FFDNet"), weights, "FFDNet")
+    data.fill(model, data.state(weights, "FFDNet"), weights, "FFDNet")
     return model

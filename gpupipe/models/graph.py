@@ -37,6 +37,8 @@ class Graph(nn.Module):
         steps: sorted, each after those whose values it takes.
         constants: tensors by name; they move and change precision with the module.
         numbers: host values by name.
+        names: what the file calls constants, where that is not the name that steps have for them.
+        sizes: of each input, as the file says; None where it leaves one open.
     """
 
     def __init__(
@@ -46,10 +48,14 @@ class Graph(nn.Module):
         steps: Iterable[Step],
         constants: Mapping[str, torch.Tensor],
         numbers: Mapping[str, Numbers],
+        *,
+        names: Mapping[str, str] | None = None,
+        sizes: Sequence[Sequence[int | None]] = (),
     ) -> None:
         super().__init__()
         if len(inputs) > MOST_INPUTS:
             raise ValueError(f"more than {MOST_INPUTS} inputs")
+        self.sizes = tuple(tuple(one) for one in sizes)
         self.inputs, self.outputs, self._steps = tuple(inputs), tuple(outputs), tuple(steps)
         self.layers = nn.ModuleList(step.run for step in self._steps if isinstance(step.run, nn.Module))
         used = {name for step in self._steps for name in step.inputs} | set(self.outputs)
@@ -57,6 +63,10 @@ class Graph(nn.Module):
         for name, buffer in self._buffers_of.items():
             self.register_buffer(buffer, constants[name])
         self._numbers = {name: value for name, value in numbers.items() if name in used}
+        called = {value.data_ptr(): (names or {}).get(name, name) for name, value in constants.items()}
+        kept = self.state_dict().items()
+        self.weights = {called[value.data_ptr()]: own for own, value in kept if value.data_ptr() in called}
+        """The file's names of weights to those in `state_dict`, for weights that are kept as they are in the file."""
         self._spent = _last_uses(self._steps, self.outputs)
 
     def forward(

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import importlib
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from gpupipe.errors import ConfigError, MediaError
-from gpupipe.models import dlib, ffdnet, ncnn, rife
+from gpupipe.models import dlib, ffdnet, lora, ncnn, pt2, rife, span, srvgg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from torch import nn
 
     from gpupipe.models.card import Card, Value
 
@@ -35,14 +34,34 @@ def _extra(module: str, role: str) -> Callable[[Mapping[str, Path]], nn.Module]:
     return read
 
 
-_READERS: dict[str, Callable[[Mapping[str, Path]], nn.Module]] = {
+READERS: dict[str, Callable[[Mapping[str, Path]], nn.Module]] = {
     "dlib": lambda files: dlib.read(files["dat"]),
     "ffdnet": lambda files: ffdnet.read(files["weights"]),
     "ncnn": lambda files: ncnn.read(files["param"], files["bin"]),
     "onnx": _extra("onnx", "onnx"),
+    "pt2": lambda files: pt2.read(files["pt2"]),
     "rife": lambda files: rife.read(files["weights"]),
+    "span": lambda files: span.read(files["weights"]),
+    "srvgg": lambda files: srvgg.read(files["weights"]),
     "tflite": _extra("tflite", "tflite"),
 }
+
+
+class OneByOne(nn.Module):
+    """Any number of pictures through a network that takes one; other inputs come with each picture or are shared."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """See the class."""
+        count = x.shape[0]
+        rows = [[one[i : i + 1] if one.shape[0] == count > 1 else one for one in (x, *more)] for i in range(count)]
+        made = [self.network(*row) for row in rows]
+        if isinstance(made[0], tuple):
+            return tuple(torch.cat(parts) for parts in zip(*made, strict=True))
+        return torch.cat(made)
 
 
 def load(card: Card, files: Mapping[str, Path]) -> nn.Module:
@@ -55,7 +74,11 @@ def load(card: Card, files: Mapping[str, Path]) -> nn.Module:
         ConfigError: the card's scale or shapes are not the network's.
         MediaError: a file is not what its reader takes.
     """
-    model = _READERS[card.reader](files)
+    model = READERS[card.reader](files)
+    for change in card.lora:
+        lora.merge(model, lora.Lora(Path(change.path), change.strength))
+    if card.inputs[0].shape[0] == 1:
+        model = OneByOne(model)
     size = math.lcm(card.multiple, 8)
     size *= -(-max(card.minimum, size) // size)
     try:

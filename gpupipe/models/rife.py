@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gpupipe.models import pickled
+from gpupipe.models import weights as data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,9 +87,9 @@ class Rife(nn.Module):
 
 def read(weights: Path) -> Rife:
     """The network in evaluation mode; parts of the file for training are left out. Raises MediaError."""
-    tensors = {name.removeprefix("module."): value for name, value in pickled.state(weights, "RIFE").items()}
+    tensors = {name.removeprefix("module."): value for name, value in data.state(weights, "RIFE").items()}
     model = Rife()
     blocks = {name for name, _ in model.named_children()}
     wanted = {name: value for name, value in tensors.items() if name.partition(".")[0] in blocks}
-    pickled.fill(model, wanted, weights, "RIFE")
+    data.fill(model, wanted, weights, "RIFE")
     return model

@@ -105,8 +105,8 @@ class Face(base.Stage):
             base.ModelUse(
                 card.name,
                 card.licence.weights,
-                f"{card.source.package}=={card.source.version}",
-                card.source.sha256,
+                card.source.label,
+                card.source.sha256 or "",
                 "eager",
             )
             for card in cards

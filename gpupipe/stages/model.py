@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from gpupipe.engines.select import candidates
 from gpupipe.errors import ConfigError, EngineError, MediaError, PlanError
 from gpupipe.models import folder
-from gpupipe.models.card import Card, find
+from gpupipe.models.card import Card, Change, find
 from gpupipe.models.extras import extras, one_to_one
-from gpupipe.models.fetch import verify
+from gpupipe.models.fetch import fingerprint, verify
 from gpupipe.stages import base
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import torch
 
     from gpupipe.engines.base import Precision
@@ -45,8 +44,14 @@ Batch = Annotated[Literal["auto"] | Annotated[int, Field(ge=1, le=256)], BeforeV
 class ModelSettings(base.Settings):
     """Which network, and how it is run."""
 
-    card: str = Field(min_length=1)
-    """Its name, see `gpupipe models list`."""
+    card: str | None = Field(default=None, min_length=1)
+    """Its name, see `gpupipe models list`, or a card of the user's own, a path that ends in .yaml."""
+    path: str | None = Field(default=None, min_length=1)
+    """Instead of a card: ONNX, .pt2, TFLite, or weights alone; relative to the current directory."""
+    architecture: str | None = None
+    """Of weights alone."""
+    lora: Annotated[tuple[Change, ...], Field(strict=False)] = ()
+    """Low-rank changes to the weights."""
     precision: Literal["auto", "fp32", "fp16", "bf16"] = "auto"
     """auto: fp16 on a GPU for sources of up to 10 bits, else fp32."""
     engine: Literal["auto", "eager", "inductor", "tensorrt"] = "auto"
@@ -57,6 +62,14 @@ class ModelSettings(base.Settings):
     """Pictures, or tiles, at once."""
     inputs: dict[str, float | Annotated[tuple[float, ...], Field(strict=False)]] = Field(default_factory=dict)
     """Further inputs of the network by name, such as the noise of a denoiser."""
+
+    @model_validator(mode="after")
+    def _one_network(self) -> ModelSettings:
+        if (self.card is None) == (self.path is None):
+            raise ValueError("give a card or a path")
+        if self.architecture is not None and self.path is None:
+            raise ValueError("an architecture is of a path")
+        return self
 
 
 class Model(base.Stage):
@@ -81,7 +94,7 @@ class Model(base.Stage):
         """The card and its weights, checked once."""
         if self._known is None:
             try:
-                card = find(self.settings.card)
+                card = self._card()
                 one_to_one(card)
                 extras(card, self.settings.inputs)
                 self._suits(card)
@@ -89,6 +102,16 @@ class Model(base.Stage):
             except (ConfigError, MediaError) as error:
                 raise PlanError(error.message, where=error.where, hint=error.hint) from None
         return self._known
+
+    def _card(self) -> Card:
+        settings = self.settings
+        if settings.path is None:
+            card = find(settings.card or "")
+        else:
+            from gpupipe.models.own import describe  # noqa: PLC0415  imports torch
+
+            card = describe(Path(settings.path), settings.architecture)
+        return card.model_copy(update={"lora": [*card.lora, *settings.lora]}) if settings.lora else card
 
     def _suits(self, card: Card) -> None:
         """Raises PlanError where the card forbids what the settings ask."""
@@ -144,10 +167,9 @@ class Model(base.Stage):
 
     def models(self) -> tuple[base.ModelUse, ...]:
         """See `base.Stage`."""
-        card, _ = self._model()
-        source, how = card.source, self._running.how if self._running is not None else self.settings.engine
-        where = f"{source.package}=={source.version}"
-        return (base.ModelUse(card.name, card.licence.weights, where, source.sha256, how),)
+        card, files = self._model()
+        how = self._running.how if self._running is not None else self.settings.engine
+        return (base.ModelUse(card.name, card.licence.weights, card.source.label, fingerprint(card, files), how),)
 
     def attend(self, journal: Journal, rows: int) -> None:
         """See `base.Stage`."""

@@ -83,7 +83,8 @@ class _Reading:
         self._steps: list[Step] = []
 
     def graph(self, graph: onnx.GraphProto, path: Path) -> Graph:
-        inputs = [value.name for value in graph.input if value.name not in self._constants]
+        taken = [value for value in graph.input if value.name not in self._constants]
+        inputs = [value.name for value in taken]
         outputs = [value.name for value in graph.output]
         self._known |= {*inputs, *self._constants}
         for number, proto in enumerate(graph.node):
@@ -93,7 +94,7 @@ class _Reading:
             raise MediaError(f"no node computes the output {missing[0]!r}", where=self._where)
         if self._on_host & set(outputs):
             raise MediaError("gives a size, not a tensor", where=self._where)
-        made = Graph(inputs, outputs, self._steps, self._constants, {"": None} | self._numbers)
+        made = Graph(inputs, outputs, self._steps, self._constants, {"": None} | self._numbers, sizes=_sizes(taken))
         return made.eval().requires_grad_(requires_grad=False)
 
     def _node(self, proto: onnx.NodeProto, number: int, path: Path) -> Node:
@@ -181,6 +182,11 @@ class _Reading:
         parts = [out] if len(node.outputs) == 1 else list(out)
         for name, part in zip(node.outputs, parts, strict=True):
             self._constants[name] = part.contiguous().clone()
+
+
+def _sizes(values: list[onnx.ValueInfoProto]) -> list[list[int | None]]:
+    sides = [value.type.tensor_type.shape.dim for value in values]
+    return [[side.dim_value if side.HasField("dim_value") else None for side in one] for one in sides]
 
 
 def _constant(node: Node) -> torch.Tensor:

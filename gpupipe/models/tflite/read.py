@@ -74,7 +74,9 @@ class _Reading:
             [str(graph.Inputs(i)) for i in range(graph.InputsLength())],
             [str(graph.Outputs(i)) for i in range(graph.OutputsLength())],
         )
-        return Graph(*names, steps, self._kept, {}).eval().requires_grad_(requires_grad=False)
+        shapes = [self._shape(graph.Inputs(i)) for i in range(graph.InputsLength())]
+        sizes = [[None, shape[3], *shape[1:3]] if len(shape) == 4 else [*shape] for shape in shapes]
+        return Graph(*names, steps, self._kept, {}, sizes=sizes).eval().requires_grad_(requires_grad=False)
 
     def _name(self, operator: Any) -> str:
         code = self._model.OperatorCodes(operator.OpcodeIndex())
