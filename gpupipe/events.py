@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Kind = Literal["engine-build", "engine-load", "retry", "fewer-sessions", "smaller-batches", "smaller-tiles"]
+Kind = Literal[
+    "engine-build", "engine-load", "retry", "memory-low", "fewer-sessions", "smaller-batches", "smaller-tiles"
+]
 """engine-build, engine-load: a network was compiled, or taken from the cache. retry: a segment is rendered again after
-a failure. The last three: a step back because memory is short."""
+a failure. memory-low: an alarm that nothing could be done about. The last three: a step back for lack of memory."""
 SMALLER: tuple[Kind, ...] = ("fewer-sessions", "smaller-batches", "smaller-tiles")
 """Steps back, in the order in which they are taken."""
 

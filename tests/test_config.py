@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpupipe import stages
-from gpupipe.config import load_config, parse_config
+from gpupipe.config import MemoryLimits, load_config, parse_config
 from gpupipe.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ output:
     assert (config.input, config.device, config.memory, config.size_change) == (
         "rushes/A001.mov",
         "cuda:1",
-        "device_only",
+        MemoryLimits(device_only=True),
         "error",
     )
     assert (config.range.start, config.range.end) == ("00:00:10", "00:01:00.5")
@@ -49,6 +49,12 @@ output:
     assert config.output.audio.bitrate == 192_000
     with pytest.raises(ValueError, match="frozen"):
         config.device = "cpu"
+
+
+@pytest.mark.parametrize(("text", "size"), [("800M", 800 << 20), ("1.5G", 3 << 29), (1 << 30, 1 << 30)])
+def test_memory_in_units_of_1024(text: str | int, size: int) -> None:
+    config = parse_config({"memory": {"host": text, "device": text}})
+    assert (config.memory.host, config.memory.device, config.memory.device_only) == (size, size, False)
 
 
 def test_empty_config_has_the_defaults(tmp_path: Path) -> None:
@@ -83,6 +89,9 @@ def test_empty_config_has_the_defaults(tmp_path: Path) -> None:
         ("range: {start: true}", "range.start", "seconds"),
         ("range: {start: [1]}", "range.start", "seconds"),
         ("memory: gpu", "memory", "'gpu'"),
+        ("memory: {host: much}", "memory.host", "such as 800M or 12G, not 'much'"),
+        ("memory: {host: 8}", "memory.host", "not 8"),
+        ("memory: {hosts: 8G}", "memory.hosts", "did you mean 'host'?"),
         ("input: 5", "input", "must be a text, not 5"),
         ("stages: {resize: {}}", "stages", "a list"),
         ("stages: [{}]", "stages[0]", "one name with its settings"),

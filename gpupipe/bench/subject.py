@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gpupipe.config import Config, Output, SegmentLength, TimeRange, VideoOutput
+from gpupipe.config import Config, MemoryLimits, Output, SegmentLength, TimeRange, VideoOutput
 from gpupipe.errors import MediaError, PlanError
 from gpupipe.media.probe import probe
 from gpupipe.media.segments import Timetable, timetable
@@ -58,7 +58,7 @@ class Subject:
         if segments is not None:
             config = _with(config, segments=segments, sessions="auto")
         if device is not None:
-            config = _with(config, memory="auto")
+            config = _with(config, memory=MemoryLimits())
         if video is not None:
             output = output.model_copy(update={"video": video, "path": None})
         config = _with(config, output=output)

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpupipe.journal import Entry
+    from gpupipe.render.watch import Happening
+
+
+WORDS = {
+    **dict.fromkeys(("fewer-sessions", "smaller-batches", "smaller-tiles"), "memory is short, it goes on with less"),
+    "memory-low": "memory is nearly full",
+    "retry": "once more",
+    "engine-build": "network built",
+    "engine-load": "network from the cache",
+}
+"""What happens in a run, by its kind in `gpupipe.events`."""
 
 
 def printable(text: str) -> str:
@@ -97,6 +108,11 @@ class Console:
         """The first warning of its kind is told at once; how often it happened is told at the end."""
         place = f" ({entry.places[0]})" if entry.places else ""
         self.warning(entry.code, f"{entry.message}{place}", entry.count)
+
+    def happened(self, found: Happening) -> None:
+        """What a run counts and does not warn of, such as a step back for lack of memory."""
+        self.event("happened", kind=found.kind, detail=found.detail, elapsed_seconds=round(found.elapsed, 3))
+        self.say(f"{WORDS.get(found.kind, found.kind)}: {found.detail}")
 
     def error(self, message: str, code: int) -> None:
         """Why the program ends; shown even when it is to be quiet."""

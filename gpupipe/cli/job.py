@@ -44,7 +44,12 @@ def plan_of(path: Path, config: Config, source: Path, output: Path, *, device: s
     """The plan of a config that was read from `path`. Raises GpupipeError."""
     info = probe(source)
     with whose_keys(path):
-        return make_plan(config, info, output, device=device or config.device, strict=strict)
+        plan = make_plan(config, info, output, device=device or config.device, strict=strict)
+        if plan.quality is not None:
+            from gpupipe.render.quality import check  # noqa: PLC0415  only where it is asked
+
+            check(plan)
+    return plan
 
 
 @contextmanager

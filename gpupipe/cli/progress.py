@@ -21,7 +21,11 @@ Report = Callable[[Progress], None]
 
 @contextmanager
 def reporting(console: Console, watch: Watch, device: str) -> Iterator[Report]:
-    """What `render` calls with its progress, in the form that suits stderr; a log file gets lines or events."""
+    """What `render` calls with its progress, in the form that suits stderr; a log file gets lines or events.
+
+    What happens in the run is said too, each time.
+    """
+    watch.told = console.happened
     if console.json_log:
         yield every(EVENT_EVERY, lambda p: console.event("progress", **_facts(p, watch.read())))
         return

@@ -14,6 +14,7 @@ from gpupipe.codecs.frame_numbers import COUNTING, FrameNumbers, bitstream_rate
 from gpupipe.codecs.libav_log import captured_log, captured_stderr, reason
 from gpupipe.codecs.libav_options import FLAG_GLOBAL_HEADER, FLAG_INTERLACED, check_options, rate_control
 from gpupipe.color import AV_RANGE
+from gpupipe.device.host import nearly_full, short_of_memory
 from gpupipe.errors import MediaError, PlanError, ShortMemoryError
 from gpupipe.format import FIELD_ORDERS, FrameFormat, pixel_format
 from gpupipe.frame import NO_PTS, FrameBatch
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 MP4_ONLY = frozenset({"av1", "vp8", "vp9"})
 """Codecs that libav's MOV muxer takes as a stream and then refuses in its header."""
+_LESS = "give it fewer sessions or more memory"
 _IGNORED = re.compile(r"Error parsing option|Unknown option|Invalid value for", re.IGNORECASE)
 """How x264's and x265's wrappers tell of a parameter that they leave out."""
 
@@ -58,10 +60,9 @@ class LibavDecoder:
         except av.error.EOFError:
             return
         except av.error.FFmpegError as error:
-            if isinstance(error, av.error.MemoryError):
-                raise ShortMemoryError(
-                    "out of memory while decoding", hint="use a smaller picture or fewer threads"
-                ) from None
+            # EAGAIN is a thread that could not be started; what else fails beside full memory may be no damage at all.
+            if isinstance(error, (av.error.MemoryError, av.error.BlockingIOError)) or nearly_full():
+                raise ShortMemoryError("out of memory while decoding", hint=_LESS) from None
             place = "at the end" if packet is None else f"pts {packet.pts}"
             self._journal.warn("decode-error", f"damaged video skipped: {error.strerror}", place=place)
             return
@@ -145,6 +146,8 @@ class LibavEncoder:
         try:
             self._scratch.start_encoding()
         except (av.error.FFmpegError, ValueError, OverflowError) as error:
+            if short_of_memory(error) or nearly_full():
+                raise ShortMemoryError(f"out of memory while {s.encoder} was opened", hint=_LESS) from None
             raise _refusal(s, str(getattr(error, "strerror", None) or error)) from None
         return stream
 
@@ -196,6 +199,8 @@ class LibavEncoder:
         try:
             return self._context.encode(frame)
         except av.error.FFmpegError as error:
+            if short_of_memory(error) or nearly_full():  # x264 has no words of its own for it
+                raise ShortMemoryError(f"out of memory in {self.settings.encoder}", where=where, hint=_LESS) from None
             hint = "another encoder, preset or size may do"
             raise MediaError(f"{self.settings.encoder} failed: {error.strerror}", where=where, hint=hint) from None
 

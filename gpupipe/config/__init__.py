@@ -71,6 +71,36 @@ MOST_SESSIONS = 64
 Sessions = Annotated[Literal["auto"] | int, BeforeValidator(_sessions)]
 
 
+def _bytes(value: object) -> object:
+    """`800M`, `12G` (of 1024) or a plain number."""
+    text = str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{0,6})?)([MG]?)", text)
+    size = round(float(match[1]) * {"": 1, "M": 1 << 20, "G": 1 << 30}[match[2]]) if match else 0
+    if not LEAST_MEMORY <= size < 1 << 50:
+        raise ValueError(f"memory is a number with M or G, such as 800M or 12G, not {value!r}")
+    return size
+
+
+LEAST_MEMORY = 64 << 20
+Bytes = Annotated[int, BeforeValidator(_bytes)]
+
+
+class MemoryLimits(Strict):
+    """What a run may take at most, where others share the machine."""
+
+    host: Bytes | None = None
+    device: Bytes | None = None
+    """Of the GPU."""
+    device_only: bool = False
+    """Refuse what would copy pixels to or from the host."""
+
+
+def _memory(value: object) -> object:
+    if isinstance(value, str) and value not in ("auto", "device_only"):
+        raise ValueError(f"memory is auto, device_only, or {{host: 8G, device: 20G}}, not {value!r}")
+    return {"device_only": True} if value == "device_only" else {} if value == "auto" else value
+
+
 class TimeRange(Strict):
     """Half-open: the first frame at or after `start`, up to but not including the first at or after `end`."""
 
@@ -161,7 +191,7 @@ class Config(Strict):
     input: str | None = None
     range: TimeRange = TimeRange()
     device: Device = "auto"
-    memory: Literal["auto", "device_only"] = "auto"
+    memory: Annotated[MemoryLimits, BeforeValidator(_memory)] = MemoryLimits()
     size_change: Literal["scale", "error"] = "scale"
     """What to do when the picture size changes in mid-stream: scale to the first size with a warning, or stop."""
     segments: Literal["auto", "off"] | SegmentLength = "auto"

@@ -34,7 +34,7 @@ class Totals:
     def add(self, reading: Reading, journal: Journal) -> None:
         """Counts a run as it is now."""
         self.frames += reading.frames
-        self.computed += reading.computed
+        self.computed += reading.computed + reading.redone
         self.media += reading.media
         self.written += reading.written
         for lane in reading.lanes:

@@ -11,6 +11,7 @@ from gpupipe.codecs.base import EncoderSettings
 from gpupipe.codecs.libav import rehearse
 from gpupipe.device import pick_device
 from gpupipe.device.driver import free_memory
+from gpupipe.device.host import rooms
 from gpupipe.errors import CapabilityError, PlanError
 from gpupipe.media import carry, timecode, timeline
 from gpupipe.media.pixels import losses
@@ -25,6 +26,7 @@ from gpupipe.plan.encoder import (
     encoder_format,
     options_of,
 )
+from gpupipe.plan.host import HostBudget, HostNeed, fit_host
 from gpupipe.plan.memory import Budget, fit, need_of
 from gpupipe.plan.model import Notice, Plan, Step
 from gpupipe.plan.segments import batch_size, choose_segments, graphable, keeps, lead_in
@@ -75,7 +77,8 @@ def make_plan(
     segments, sessions, cutting = choose_segments(
         config, info, window, engines=engines, retimed=retime is not None, lead=lead_in(builder.steps)
     )
-    budget = _memory(config, picture, builder, choice, sessions=sessions, device=place)
+    host, short = _host(config, info, builder, choice, sessions=sessions, decoder=decoder)
+    budget = _memory(config, picture, builder, choice, sessions=host.sessions, device=place)
     plan = Plan(
         version=__version__,
         source=info,
@@ -104,8 +107,11 @@ def make_plan(
         display_matrix=carried,
         timecode=_timecode(config, info, window.start),
         size_change=config.size_change,
-        warnings=tuple(warnings),
+        warnings=(*warnings, *short),
         notes=(*info.notes, *dict.fromkeys(builder.notes)),
+        host_limit=config.memory.host,
+        host_bytes=host.bytes,
+        host_reason=host.reason,
         quality=config.quality,
         ledger=keeps(config, info, segments, on_device=engines > 0),
     )
@@ -127,8 +133,21 @@ def _memory(
     if device == "cpu" or not (builder.steps or picture.device != "cpu"):
         return Budget(sessions, batch, 0, "")
     free = free_memory(int(device.removeprefix("cuda:")))
+    if config.memory.device is not None:
+        free = min(config.memory.device, free if free is not None else config.memory.device)
     need = need_of(picture, builder.steps, choice.encoder, free)
     return fit(need, sessions, batch, free, device=device, asked=isinstance(config.sessions, int) and sessions > 1)
+
+
+def _host(
+    config: Config, info: SourceInfo, builder: ChainBuilder, choice: Choice, *, sessions: int, decoder: str
+) -> tuple[HostBudget, list[Notice]]:
+    """How many sessions the host has memory for, and the warning where that is not all that were asked for."""
+    cpu = HostNeed.of(info.video.format, builder.steps, decodes=decoder == "libav", encodes=not choice.on_device)
+    budget = fit_host(cpu, sessions, next(iter(rooms(config.memory.host)), None))
+    if budget.enough and (budget.sessions == sessions or config.sessions == "auto"):
+        return budget, []
+    return budget, [Notice("memory-short", budget.reason)]
 
 
 def _source_losses(info: SourceInfo) -> list[Notice]:
@@ -257,7 +276,7 @@ def _timecode(config: Config, info: SourceInfo, start: int | None) -> str | None
 def _refuse(plan: Plan, config: Config, *, strict: bool) -> None:
     """The refusals that need the whole plan."""
     copies = [s for s in plan.steps if s.kind in ("upload", "download")]
-    if config.memory == "device_only":
+    if config.memory.device_only:
         if plan.device == "cpu":
             raise CapabilityError(
                 "device_only needs a GPU", where="memory", hint="see `gpupipe doctor`, or use `memory: auto`"

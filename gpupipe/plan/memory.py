@@ -127,7 +127,7 @@ def fit(need: Need, sessions: int, batch: int, free: int | None, *, device: str,
     """
     if free is None:
         size = need.bytes(sessions, batch)
-        return Budget(sessions, batch, size, f"about {_size(size)} on {device}, whose free memory is not known")
+        return Budget(sessions, batch, size, f"about {size_text(size)} on {device}, whose free memory is not known")
     room = int(free * _MARGIN)
     smaller = batch
     while need.bytes(sessions, smaller) > room and smaller > SMALLEST_BATCH:
@@ -137,13 +137,13 @@ def fit(need: Need, sessions: int, batch: int, free: int | None, *, device: str,
     if most < least:
         wanted = "one session" if least == 1 else f"{least} sessions"
         raise ShortMemoryError(
-            f"{device} has {_size(free)} of memory free, and {wanted} of this run need{'s' * (least == 1)} about "
-            f"{_size(need.bytes(least, smaller))}",
+            f"{device} has {size_text(free)} of memory free, and {wanted} of this run need{'s' * (least == 1)} about "
+            f"{size_text(need.bytes(least, smaller))}",
             where="device" if most == 0 else "sessions",
             hint="end other programs on the GPU, or use `device: cpu`" if most == 0 else f"there is room for {most}",
         )
     size = need.bytes(most, smaller)
-    reason = f"about {_size(size)} of {_size(free)} free on {device}"
+    reason = f"about {size_text(size)} of {size_text(free)} free on {device}"
     if smaller < batch:
         reason += f"; batches of {smaller} instead of {batch}"
     if most < sessions:
@@ -151,5 +151,6 @@ def fit(need: Need, sessions: int, batch: int, free: int | None, *, device: str,
     return Budget(most, smaller, size, reason)
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
+    """`1.5 GiB`, or MiB where it is little."""
     return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 29 else f"{count / _MIB:.0f} MiB"

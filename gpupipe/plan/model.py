@@ -31,6 +31,9 @@ _ANYWHERE = {
     "batch",
     "quality",
     "ledger",
+    "host_limit",
+    "host_bytes",
+    "host_reason",
 }
 """What of a plan decides neither pixels nor times."""
 StepKind = Literal["stage", "convert", "upload", "download", "even"]
@@ -103,6 +106,11 @@ class Plan:
     size_change: Literal["scale", "error"]
     warnings: tuple[Notice, ...]
     notes: tuple[str, ...]
+    host_limit: int | None = None
+    """Bytes of the host's memory that the run is to hold at most, where the config says so."""
+    host_bytes: int = 0
+    """Memory of the host that the run takes, as planned."""
+    host_reason: str = ""
     quality: Quality | None = None
     """What is measured of the result before it gets its name."""
     ledger: bool = False

@@ -33,6 +33,7 @@ def lines(plan: Plan) -> list[str]:
         out.append(f"resume   finished segments are kept in {plan.output.name}.gpupipe until the output is whole")
     if plan.memory_reason:
         out.append(f"memory   {plan.memory_reason}")
+    out.append(f"memory   {plan.host_reason}")
     if plan.retime is not None:
         out.append(f"retime   to {_rate(plan.retime)} fps, repeating and dropping by time")
     out += [f"  {n}. {_step(step)}" for n, step in enumerate(plan.steps, 1)] or [

@@ -11,6 +11,7 @@ from gpupipe.device import release
 from gpupipe.media.output import OutputFile, check_space
 from gpupipe.render.codecs import make_encoder
 from gpupipe.render.facts import inputs
+from gpupipe.render.guard import Guard, again
 from gpupipe.render.kept import run_kept
 from gpupipe.render.progress import Meter, Outcome, Progress, RenderResult, StopFlag, Tally
 from gpupipe.render.segmented import in_lanes, render_segments
@@ -21,6 +22,7 @@ from gpupipe.render.watch import Watch, enter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from gpupipe.codecs.base import Encoder, Packet
     from gpupipe.frame import FrameBatch
@@ -101,15 +103,34 @@ def _at_once(plan: Plan, *, overwrite: bool, journal: Journal, stop: StopFlag, m
         if needed := known_size(plan):
             check_space(plan.output, needed)
         target = stack.enter_context(OutputFile(plan.output, overwrite=overwrite, inputs=inputs(plan)))
-        muxer = open_muxer(plan, target.path, journal)
-        stack.callback(muxer.abort)
-        run = render_segments if in_lanes(plan) else _one_session
-        tally = run(plan, muxer, stack, meter=meter, journal=journal, stop=stop)
-        enter("close")
-        muxer.close()
+        guard = stack.enter_context(Guard(plan))
+        while (tally := _attempt(guard, target.path, meter, journal=journal, stop=stop)) is None:
+            meter.restart()
+            guard.tidy()
         scores = measured(plan, target.path, stop)
         size = target.commit()
     return Outcome(tally, meter.shown, size, scores)
+
+
+def _attempt(guard: Guard, path: Path, meter: Meter, *, journal: Journal, stop: StopFlag) -> Tally | None:
+    """Writes the file; None where memory was short, and the guard has a smaller plan to write it anew with."""
+    plan = guard.plan
+    try:
+        with ExitStack() as stack:
+            muxer = open_muxer(plan, path, journal)
+            stack.callback(muxer.abort)
+            if in_lanes(plan):
+                tally = render_segments(guard, muxer, stack, meter=meter, journal=journal, stop=stop)
+            else:
+                tally = _one_session(plan, muxer, stack, meter=meter, journal=journal, stop=stop)
+            enter("close")
+            muxer.close()
+    except Exception as error:
+        if in_lanes(plan):  # which goes back by itself, and keeps what is written
+            raise
+        again(guard, error)
+        return None
+    return tally
 
 
 def _one_session(

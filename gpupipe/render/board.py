@@ -65,12 +65,18 @@ class Board:
     """Shared by the runners, who take segments, and the writer, who gets parts in order.
 
     Runners stay at most `ahead` segments before the writer, and wait while more than `limit` bytes wait for it, so what
-    waits is bounded. The segment that is being written always gets on: nothing else makes room.
+    waits is bounded. The segment that is being written always gets on: nothing else makes room. `first` is the first
+    segment that is still to be done, `runners` how many take segments.
     """
 
-    def __init__(self, crew: Crew, segments: tuple[Segment, ...], ahead: int, limit: int = WAITING_BYTES) -> None:
+    def __init__(
+        self, crew: Crew, segments: tuple[Segment, ...], ahead: int, limit: int = WAITING_BYTES, *,
+        first: int = 0, runners: int = 1,
+    ) -> None:  # fmt: skip
         self._crew, self.segments, self._ahead, self._limit = crew, segments, ahead, limit
-        self._taken = self._written = 0
+        self._first = self._taken = self._written = first
+        self.allowed = self._runners = runners
+        """Runners that may go on taking segments; those at work."""
         self.begun = False
         """Set by the writer when the output's header is written: no template of an encoder is needed any more."""
         self.line: deque[int] = deque()
@@ -90,12 +96,13 @@ class Board:
         """Where the writer waits for parts."""
 
     def take(self) -> int | None:
-        """Index of the next segment to render; None when all are taken. Waits while too far ahead."""
+        """Index of the next segment to render; None when all are taken, or this runner is one too many.
+
+        Waits while too far ahead.
+        """
         with self._tickets:
-            self._tickets.until(
-                lambda: self._taken >= len(self.segments) or self._taken < self._written + self._ahead, "the writer"
-            )
-            if self._taken >= len(self.segments):
+            self._tickets.until(self._may_take, "the writer")
+            if self._one_too_many() or self._taken >= len(self.segments):
                 return None
             self._taken += 1
             index = self._taken - 1
@@ -103,6 +110,33 @@ class Board:
         if self._crew.watch is not None:
             self._crew.watch.begin(index, self.segments[index])
         return index
+
+    @property
+    def written(self) -> int:
+        """Segments that the writer has got to their ends, those before the first included."""
+        return self._written
+
+    def _may_take(self) -> bool:
+        over = self._taken >= len(self.segments) or self._runners > self.allowed
+        return over or self._taken < self._written + self._ahead
+
+    def _one_too_many(self) -> bool:
+        """Whether the runner that asks is to leave; callers take turns."""
+        if self._runners <= self.allowed:
+            return False
+        self._runners -= 1
+        return True
+
+    def fewer(self) -> int:
+        """One runner less takes segments from now on; returns how many still do."""
+        with self._tickets:
+            self.allowed = max(1, min(self.allowed, self._runners) - 1)
+            self._tickets.notify_all()
+        return self.allowed
+
+    def interrupt(self, error: Exception) -> None:
+        """Ends all lanes at once; the writer gets `error`."""
+        self._crew.halt(error)
 
     def wait_for_room(self, index: int) -> None:
         """For runners, before more of a segment is computed. Encoders never wait: what they are given is delivered.
@@ -156,7 +190,7 @@ class Board:
 
     def in_order(self, stop: StopFlag) -> Iterator[tuple[int, Part]]:
         """(segment index, part) in the order of the source. Raises the first error of any lane."""
-        for index in range(len(self.segments)):
+        for index in range(self._first, len(self.segments)):
             number = 0
             while (part := self._next(index, number, stop)) is not None:
                 yield index, part

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from gpupipe import stages
 from gpupipe.codecs.native import planes_of
+from gpupipe.device.host import short_of_memory
 from gpupipe.errors import MediaError, ShortMemoryError
 from gpupipe.journal import Journal
 from gpupipe.ops.color import Converter
 from gpupipe.plan.model import Step
+from gpupipe.render.watch import current
 from gpupipe.stages.base import Memory, Temporal
 
 if TYPE_CHECKING:
@@ -101,7 +104,7 @@ class Chain:
             return self.transform(batch.planes, f"pts {batch.pts[0]}", self._memories)
 
     def transform(self, planes: Planes, place: str = "", memories: Memories | None = None) -> Planes:
-        """All steps but upload and download on the planes of a batch; raises DeviceError where memory is short.
+        """All steps but upload and download on the planes of a batch; raises ShortMemoryError.
 
         Args:
             planes: of the next pictures.
@@ -117,9 +120,13 @@ class Chain:
                     continue
                 planes = call.follow(planes, memory)  # type: ignore[attr-defined]  # a Temporal: it has a memory
                 memory.number += rows
-        except torch.OutOfMemoryError as error:
+        except (RuntimeError, MemoryError) as error:  # torch's CPU allocator has no error of its own
+            if not short_of_memory(error):
+                raise
+            asked = re.search(r"tried to allocate ([0-9.]+ \w+)", str(error), re.IGNORECASE)
+            what = f"out of memory, {asked[1]} more were asked for" if asked else "out of memory"
             raise ShortMemoryError(
-                f"out of memory: {error}", where=f"stage {name} {place}", hint="use a smaller picture or another device"
+                what, where=f"stage {name} {place}".strip(), hint="use a smaller picture or another device"
             ) from None
         return planes
 
@@ -142,6 +149,8 @@ def _transform(step: Step, journal: Journal, rows: int) -> Transform:
     made: Stage = stage(stage.Settings.model_validate(step.settings, strict=False))
     made.attend(journal, rows)
     made.prepare(step.source)
+    if (watch := current()) is not None:
+        watch.models |= {use.name: use for use in made.models()}
     return made
 
 

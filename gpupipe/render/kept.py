@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpupipe.device import open_lane, release
+from gpupipe.device.host import short_of_memory
 from gpupipe.errors import GpupipeError, MediaError, StoppedError
 from gpupipe.events import happened
 from gpupipe.journal import Journal
@@ -18,6 +19,7 @@ from gpupipe.render.board import Board
 from gpupipe.render.codecs import make_encoder
 from gpupipe.render.copied import CopiedStreams
 from gpupipe.render.feed import check_stop
+from gpupipe.render.guard import Guard, again
 from gpupipe.render.joined import inspect
 from gpupipe.render.lanes import Crew
 from gpupipe.render.ledger import Ledger
@@ -115,26 +117,34 @@ def render_missing(
         GpupipeError: a segment failed twice. Those in flight are lost then too; what is done is kept.
     """
     failed: set[int] = set()
-    while wanted := [n for n in ledger.missing() if only is None or n in only]:
-        failed |= _pass(ledger, wanted, failed, journal=journal, stop=stop, meter=meter)
+    with Guard(ledger.plan) as guard:
+        while wanted := [n for n in ledger.missing() if only is None or n in only]:
+            failed |= _pass(guard, ledger, wanted, failed, journal=journal, stop=stop, meter=meter)
+            guard.tidy()
 
 
 def _pass(
-    ledger: Ledger, wanted: Sequence[int], failed: set[int], *, journal: Journal, stop: StopFlag, meter: Meter | None
-) -> set[int]:
-    """One crew with fresh decoders over all that is missing; returns the segments that failed for the first time."""
-    plan = replace(ledger.plan, sessions=min(ledger.plan.sessions, len(wanted)))
+    guard: Guard, ledger: Ledger, wanted: Sequence[int], failed: set[int], *,
+    journal: Journal, stop: StopFlag, meter: Meter | None,
+) -> set[int]:  # fmt: skip
+    """One crew with fresh decoders over all that is missing; returns the segments that failed for the first time.
+
+    Where memory was short the guard has a smaller plan afterwards, and no segment is to blame.
+    """
+    plan = guard.plan = replace(guard.plan, sessions=min(guard.plan.sessions, len(wanted)))
     shelves: list[Shelf] = []
 
     def shelf(crew: Crew) -> Board:
-        shelves.append(Shelf(crew, ledger, wanted))
+        shelves.append(Shelf(crew, ledger, wanted, runners=plan.sessions))
         return shelves[0]
 
     before = sum(piece.frames for piece in ledger.pieces.values())
     try:
         with ExitStack() as stack:
             stack.callback(_abandon, shelves)
+            stack.callback(guard.on, None)
             start_lanes(plan, stack, journal, partial(make_encoder, plan.encoder, batch=plan.batch), stop, shelf=shelf)
+            guard.on(shelves[0])
             if meter is not None:
                 meter.open()
             for computed in shelves[0].computed(stop):
@@ -146,6 +156,9 @@ def _pass(
         found = shelves[0].failed if shelves else set()
         why = str(error) or type(error).__name__
         ledger.log("failed", segments=sorted(found), why=why)
+        if short_of_memory(error):
+            again(guard, error)
+            return set()
         if not found or found & failed:
             raise
         happened("retry", f"segment {min(found)}: {why}")
@@ -195,7 +208,8 @@ def _write(ledger: Ledger, muxer: Muxer, stack: ExitStack, *, journal: Journal, 
     copied = CopiedStreams(plan, demuxer, muxer)
     encoder = make_encoder(plan.encoder, open_lane(plan.device), plan.batch)
     stack.callback(encoder.close)
-    joined = Join(plan, muxer, copied, Board(Crew(), plan.segments, 0), journal)
+    joined = Join(plan, muxer, copied, journal)
+    joined.start(Board(Crew(), plan.segments, 0))
     for index in range(len(plan.segments)):
         check_stop(stop)
         try:

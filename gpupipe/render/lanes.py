@@ -52,8 +52,8 @@ class Crew:
             enter("done")
 
         thread = threading.Thread(target=lane, name=name, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)  # one that could not be started cannot be joined
 
     def halt(self, error: BaseException | None = None) -> None:
         """Ends all lanes at their next wait."""

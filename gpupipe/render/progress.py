@@ -156,7 +156,17 @@ class Meter:
 
     def open(self) -> None:
         """All is open; frames begin to flow."""
-        self.startup = self.elapsed
+        self.startup = self.startup or self.elapsed
+
+    def restart(self) -> None:
+        """All that was done is lost."""
+        self.shown = self._watch.frames = 0
+        self._watch.written = 0
+        self.again()
+
+    def again(self) -> None:
+        """Lanes begin anew: what they had computed ahead of the writer is lost."""
+        self._watch.again(self.shown)
 
     def count(self, frames: int, pts: int, time_base: Fraction) -> None:
         """`frames` more are done, the last of them at `pts`."""

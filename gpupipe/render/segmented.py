@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,20 +18,22 @@ from gpupipe.plan.memory import ENCODE_LANES, SLOTS
 from gpupipe.render.board import Board, Part
 from gpupipe.render.codecs import STAND_ALONE, make_encoder
 from gpupipe.render.copied import CopiedStreams
+from gpupipe.render.guard import again
 from gpupipe.render.lanes import Channel, Crew
 from gpupipe.render.progress import Tally
+from gpupipe.render.repeat import Given
 from gpupipe.render.runner import Runner, SegmentWorker
 from gpupipe.render.sessions import EncoderSessions
 from gpupipe.render.watch import enter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import ExitStack
 
     from gpupipe.codecs.base import Encoder, Packet
     from gpupipe.device.base import Lane
     from gpupipe.media.mux import Muxer
     from gpupipe.plan import Plan
+    from gpupipe.render.guard import Guard
     from gpupipe.render.progress import Meter, StopFlag
 
 DEEPEST = 2
@@ -43,24 +46,51 @@ def in_lanes(plan: Plan) -> bool:
 
 
 def render_segments(
-    plan: Plan, muxer: Muxer, stack: ExitStack, *, meter: Meter, journal: Journal, stop: StopFlag
+    guard: Guard, muxer: Muxer, stack: ExitStack, *, meter: Meter, journal: Journal, stop: StopFlag
 ) -> Tally:
-    """Carries out a plan by lanes, and writes the joined stream in step with the copied ones."""
-    board = start_lanes(plan, stack, journal, partial(make_encoder, plan.encoder, batch=plan.batch), stop)
-    meter.open()
-    enter("write")
-    copied = CopiedStreams(
-        plan, stack.enter_context(Demuxer(plan.source, Journal(), range_start=plan.start_pts)), muxer
-    )
-    join = Join(plan, muxer, copied, board, journal)
-    for index, part in board.in_order(stop):
-        join.add(index, part)
-        meter.wrote(part.packets)
-        if part.frames:
-            meter.count(part.frames, part.pts[-1], plan.encoder.time_base)
+    """Carries out a plan by lanes, and writes the joined stream in step with the copied ones.
+
+    Where memory is short it goes on from what is written, with the guard's smaller plan.
+    """
+    plan = guard.plan
+    demuxer = stack.enter_context(Demuxer(plan.source, Journal(), range_start=plan.start_pts))
+    copied = CopiedStreams(plan, demuxer, muxer)
+    join = Join(plan, muxer, copied, journal)
+    while not _attempt(guard, join, meter, journal=journal, stop=stop):
+        meter.again()
+        guard.tidy()
     join.finish()
     copied.rest()
     return Tally(meter.shown)
+
+
+def _attempt(guard: Guard, join: Join, meter: Meter, *, journal: Journal, stop: StopFlag) -> bool:
+    """Starts lanes and writes what they give; False where memory was short and the guard has a smaller plan."""
+    plan = guard.plan
+    try:
+        with ExitStack() as stack:
+            stack.callback(guard.on, None)
+            make = partial(make_encoder, plan.encoder, batch=plan.batch)
+            board = start_lanes(plan, stack, journal, make, stop, shelf=partial(_board, plan, first=join.segment))
+            meter.open()
+            enter("write")
+            join.start(board)
+            guard.on(board)
+            for index, part in board.in_order(stop):
+                new = join.add(index, part)
+                meter.wrote(new.packets)
+                if new.frames:
+                    meter.count(new.frames, new.pts[-1], plan.encoder.time_base)
+    except Exception as error:
+        if join.writing:
+            raise
+        again(guard, error)
+        return False
+    return True
+
+
+def _board(plan: Plan, crew: Crew, first: int = 0) -> Board:
+    return Board(crew, plan.segments, 2 * plan.sessions, first=first, runners=plan.sessions)
 
 
 def start_lanes(
@@ -74,7 +104,7 @@ def start_lanes(
     gc.freeze()  # lanes collect garbage often: only what is made from now on is looked at
     stack.callback(gc.unfreeze)
     crew = Crew()
-    board = Board(crew, plan.segments, 2 * plan.sessions) if shelf is None else shelf(crew)
+    board = _board(plan, crew) if shelf is None else shelf(crew)
     workers: list[SegmentWorker] = []
     lanes: list[tuple[str, Callable[[], None]]] = []
     encoders = EncoderSessions(make, board, crew, journal)
@@ -84,7 +114,7 @@ def start_lanes(
         notes = [Notes(journal) for _ in range(plan.sessions)]
         workers = [Runner(plan, one, board, encoders) for one in notes]
         pairs = zip(workers, notes, strict=True)
-        lanes = [(f"runner-{n}", partial(_work, board, *pair)) for n, pair in enumerate(pairs)]
+        lanes = [(f"runner-{n}", partial(_work_and_leave, board, *pair)) for n, pair in enumerate(pairs)]
     for worker in workers:
         stack.callback(worker.close)
         worker.open()
@@ -99,6 +129,12 @@ def _work(board: Board, worker: SegmentWorker, notes: Notes) -> None:
         with board.rendering(index):
             worker.render(index)
             board.noted(index, notes.take())
+
+
+def _work_and_leave(board: Board, worker: SegmentWorker, notes: Notes) -> None:
+    """Of a runner on the CPU, which may be told to end before the others do: its memory is then free."""
+    _work(board, worker, notes)
+    worker.close()
 
 
 def _device_workers(
@@ -144,19 +180,38 @@ def _device_workers(
 class Join:
     """Writes parts as they come: one header, one run of decoding times over the whole stream."""
 
-    def __init__(self, plan: Plan, muxer: Muxer, copied: CopiedStreams, board: Board, journal: Journal) -> None:
-        self._plan, self._muxer, self._copied, self._board, self._journal = plan, muxer, copied, board, journal
+    def __init__(self, plan: Plan, muxer: Muxer, copied: CopiedStreams, journal: Journal) -> None:
+        self._plan, self._muxer, self._copied, self._journal = plan, muxer, copied, journal
+        self._board: Board | None = None
         self._clock: DtsClock | None = None
         self._index, self._frames, self._coded = 0, 0, 0
+        self._given = self._nothing()
         self._begun = False
+        self.writing = False
+        """A part is being written; where that fails nobody knows how much of it was."""
         self._early: list[int] = []
         """pts of the pictures that went in before the first packet came out."""
 
-    def add(self, index: int, part: Part) -> None:
-        """The next part in the order of the source."""
+    @property
+    def segment(self) -> int:
+        """The first that is not written to its end."""
+        return self._index if self._board is None else self._board.written
+
+    def _nothing(self) -> Given:
+        return Given(exact=self._plan.encoder.encoder not in STAND_ALONE)
+
+    def start(self, board: Board) -> None:
+        """Parts come from that board from now on; the segment that is being written comes again from its beginning."""
+        self._board, board.begun = board, self._begun
+        self._given.rewind()
+
+    def add(self, index: int, part: Part) -> Part:
+        """The next part in the order of the source; returns what of it was new."""
+        self.writing = True
         if index != self._index:
             self._check()
-            self._index, self._frames, self._coded = index, 0, 0
+            self._index, self._frames, self._coded, self._given = index, 0, 0, self._nothing()
+        part = self._given.new_of(part)
         self._frames += part.frames
         self._coded += len(part.packets)
         if not self._begun:
@@ -169,12 +224,15 @@ class Join:
         for packet in self._timed(part.packets):
             self._copied.up_to(packet)
             self._muxer.write_video(packet)
+        self.writing = False
+        return part
 
     def _begin(self, part: Part) -> None:
+        assert self._board is not None
         assert part.encoder is not None  # runners leave it out only when they are told that this was done
         self._begun = self._board.begun = True
         self._muxer.add_video(part.encoder.template(part.packets))
-        if len(self._board.segments) > 1:  # one encoder's own times are right; those of several overlap
+        if len(self._plan.segments) > 1:  # one encoder's own times are right; those of several overlap
             codec = part.encoder.settings.codec
             self._clock = DtsClock(_depth(part.packets[0], self._early, codec))
             for pts in self._early:
@@ -196,7 +254,7 @@ class Join:
 
     def _check(self) -> None:
         """A segment is accepted when the encoder gave what it got; fewer pictures than the container has are told."""
-        segment = self._board.segments[self._index]
+        segment = self._plan.segments[self._index]
         if self._coded != self._frames:
             raise MediaError(
                 f"the encoder gave {self._coded} pictures for {self._frames}", where=f"segment at pts {segment.start}"

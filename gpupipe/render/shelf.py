@@ -40,11 +40,12 @@ class Shelf(Board):
         crew: whose lanes work here.
         ledger: gets the files.
         wanted: indices of the segments to render.
+        runners: see `Board`.
     """
 
-    def __init__(self, crew: Crew, ledger: Ledger, wanted: Sequence[int]) -> None:
+    def __init__(self, crew: Crew, ledger: Ledger, wanted: Sequence[int], runners: int = 1) -> None:
         segments = ledger.plan.segments
-        super().__init__(crew, segments, len(segments))
+        super().__init__(crew, segments, len(segments), runners=runners)
         self.begun = True  # the join makes the template: no encoder has to be kept
         self._ledger = ledger
         self._todo = deque(sorted(wanted, key=lambda n: (n > 0, -segments[n].frames, n)))
@@ -57,7 +58,7 @@ class Shelf(Board):
         with self._results:
             if self._crew.halted:
                 raise HaltedError
-            if not self._todo:
+            if self._one_too_many() or not self._todo:
                 return None
             index = self._todo.popleft()
             self.line.append(index)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sized
 
     from gpupipe.media.segments import Segment
+    from gpupipe.stages.base import ModelUse
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -124,6 +125,8 @@ class Reading:
     """Items that wait in each queue between lanes."""
     counts: dict[str, int]
     """Events of a kind, see `gpupipe.events`."""
+    redone: int = 0
+    """Pictures that were computed and lost when the run began anew from what was written."""
 
 
 _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -168,6 +171,10 @@ class Watch:
     counts: Counter[str] = field(default_factory=Counter)
     happenings: list[Happening] = field(default_factory=list)
     """What was counted there, in words."""
+    told: Callable[[Happening], None] | None = None
+    """Called at each of them, by whichever thread it happens in."""
+    models: dict[str, ModelUse] = field(default_factory=dict)
+    """Networks that run, by name."""
     _began: float = field(default_factory=time.perf_counter)
     _ended: float | None = None
     _lanes: list[LaneClock] = field(default_factory=list)
@@ -175,6 +182,7 @@ class Watch:
     _all: int = 0
     _finished: int = 0
     _computed: int = 0
+    _redone: int = 0
     _queues: list[tuple[str, Sized]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -196,10 +204,13 @@ class Watch:
 
     def happened(self, kind: Kind, detail: str) -> None:
         """Counts an event; any thread may tell."""
+        found = Happening(time.perf_counter() - self._began, kind, detail)
         with self._lock:
             self.counts[kind] += 1
             if len(self.happenings) < MOST_EVENTS:
-                self.happenings.append(Happening(time.perf_counter() - self._began, kind, detail))
+                self.happenings.append(found)
+        if self.told is not None:
+            self.told(found)
 
     def queue(self, name: str, items: Sized) -> None:
         """A queue between lanes."""
@@ -224,6 +235,13 @@ class Watch:
         if self._segments.pop(index, None) is not None:
             self._finished += 1
 
+    def again(self, kept: int) -> None:
+        """Lanes begin anew: of what they computed `kept` pictures count."""
+        self._segments.clear()
+        self._redone += max(0, self._computed - kept)
+        self._computed = kept
+        self._queues.clear()
+
     def over(self) -> None:
         """The run has ended; its time stands still."""
         self._ended = time.perf_counter()
@@ -243,6 +261,7 @@ class Watch:
             segments=self._all,
             queues=_depths(self._queues),
             counts=dict(self.counts),
+            redone=self._redone,
         )
 
 

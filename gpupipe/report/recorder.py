@@ -40,7 +40,7 @@ class Recorder:
 
     def __init__(self, watch: Watch, device: str) -> None:
         self.samples: list[Sample] = []
-        self._watch, self._gauge, self._interval = watch, GpuGauge(device), INTERVAL
+        self.watch, self._gauge, self._interval = watch, GpuGauge(device), INTERVAL
         self.no_gpu = self._gauge.reason
         """Why there are no figures of a GPU; None where there are."""
         self._over = threading.Event()
@@ -65,4 +65,4 @@ class Recorder:
 
     def take(self) -> None:
         """One sample now."""
-        self.samples.append(Sample(self._watch.read(), resident_bytes(), available_bytes(), self._gauge.read()))
+        self.samples.append(Sample(self.watch.read(), resident_bytes(), available_bytes(), self._gauge.read()))

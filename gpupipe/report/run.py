@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpupipe import __version__
 from gpupipe.errors import GpupipeError
+from gpupipe.events import SMALLER
 from gpupipe.media.probe import probe
 from gpupipe.plain import plain
 from gpupipe.render.stills import spread, stills
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from gpupipe.plan import Plan
     from gpupipe.render.audit import AuditReport
     from gpupipe.render.progress import RenderResult
+    from gpupipe.render.watch import Happening
     from gpupipe.report.recorder import Recorder
+    from gpupipe.stages.base import ModelUse
 
 __all__ = ["RunReport", "data_url"]
 
@@ -62,7 +65,20 @@ class RunReport:
         speed = f", {media / made.seconds:.2f} times real time" if made.seconds else ""
         line = f"{made.frames} frames in {made.seconds:.1f} s: {rate:.1f} a second{speed}"
         known = len(self.warnings) + len(self.plan.warnings)
+        back = sum(self._last().counts.get(kind, 0) for kind in SMALLER)
+        if back:
+            line += f"; {back} step{'s' * (back != 1)} back for lack of memory"
         return ("warned", f"{line}; {known} warning{'s' * (known != 1)}") if known else ("done", line)
+
+    @property
+    def happenings(self) -> list[Happening]:
+        """What was counted and warned of nothing: steps back, retries, networks built."""
+        return self.recorder.watch.happenings
+
+    @property
+    def models(self) -> list[ModelUse]:
+        """Networks that ran."""
+        return list(self.recorder.watch.models.values())
 
     def to_json(self) -> str:
         """The same as data; see README for the keys."""
@@ -80,7 +96,8 @@ class RunReport:
             "failure": self.failure, "bottleneck": self._pace(), "notices": self.plan.warnings,
             "warnings": self.warnings, "copies": self.copies,
             "quality": self.result.quality if self.result is not None else (),
-            "counts": self._last().counts, "no_gpu": self.recorder.no_gpu, "samples": samples,
+            "counts": self._last().counts, "happenings": self.happenings, "models": self.models,
+            "no_gpu": self.recorder.no_gpu, "samples": samples,
         }  # fmt: skip
         return json.dumps(plain(data), indent=1)
 

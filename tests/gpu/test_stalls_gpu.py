@@ -130,7 +130,7 @@ def test_a_stalled_writer_stops_the_decoders_and_loses_nothing(clip: Path, tmp_p
     plan, gate, encoded, taken = plan_of(clip, tmp_path / "x.mov", MJPEG), threading.Event(), [], copied(monkeypatch)
     gate.set()
     limit = 8 * PACKET
-    monkeypatch.setattr(segmented, "Board", lambda *args: Board(*args, limit=limit))
+    monkeypatch.setattr(segmented, "Board", lambda *args, **more: Board(*args, limit=limit, **more))
     with ExitStack() as stack:
         stop = threading.Event()
         board = segmented.start_lanes(plan, stack, Journal(), lambda _: Standing(gate, encoded), stop)
@@ -146,7 +146,7 @@ def test_a_stop_while_everything_is_full(clip: Path, tmp_path: Path, monkeypatch
     plan, gate, taken = plan_of(clip, tmp_path / "x.mov", MJPEG), threading.Event(), copied(monkeypatch)
     if full == "writer":
         gate.set()
-        monkeypatch.setattr(segmented, "Board", lambda *args: Board(*args, limit=8 * PACKET))
+        monkeypatch.setattr(segmented, "Board", lambda *args, **more: Board(*args, limit=8 * PACKET, **more))
     with ExitStack() as stack:
         stop = threading.Event()
         board = segmented.start_lanes(plan, stack, Journal(), lambda _: Standing(gate, []), stop)

@@ -123,12 +123,12 @@ def test_free_memory_changes_neither_the_segments_nor_the_digest(gpu, corpus: Pa
     assert made[0].digest() == made[1].digest()
 
 
-def test_on_the_cpu_no_memory_is_planned(corpus: Path, tmp_path: Path) -> None:
+def test_on_the_cpu_none_of_a_gpu_is_planned(corpus: Path, tmp_path: Path) -> None:
     plan = make_plan(
         parse_config({}), probe(corpus / "files" / "rot180_3_frames.mov"), tmp_path / "o.mov", device="cpu"
     )
     assert (plan.device_bytes, plan.memory_reason) == (0, "")
-    assert not any(line.startswith("memory") for line in plan.lines())
+    assert [line for line in plan.lines() if line.startswith("memory")] == [f"memory   {plan.host_reason}"]
 
 
 def test_engines_are_those_of_the_caps() -> None:

@@ -52,8 +52,8 @@ def boards(monkeypatch: pytest.MonkeyPatch) -> list[Board]:
     """The boards of all runs, with little room."""
     made: list[Board] = []
 
-    def make(*args: object) -> Board:
-        made.append(Board(*args, limit=LIMIT))
+    def make(*args: object, **more: object) -> Board:
+        made.append(Board(*args, limit=LIMIT, **more))
         return made[-1]
 
     monkeypatch.setattr(segmented, "Board", make)
@@ -200,11 +200,11 @@ def test_a_stop_before_anything(clip: Path, tmp_path: Path, monkeypatch) -> None
     made = threading.Event()
     start = segmented.start_lanes
 
-    def stopped(*args: object) -> object:
+    def stopped(*args: object, **more: object) -> object:
         run_stop = args[-1]
         run_stop.set()
         made.set()
-        return start(*args)
+        return start(*args, **more)
 
     monkeypatch.setattr(segmented, "start_lanes", stopped)
     run = Run(clip, tmp_path / "x.mkv")

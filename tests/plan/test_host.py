@@ -1,0 +1,97 @@
+"""Sessions that the host has memory for; what a run really takes stands in `gpupipe.plan.host`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpupipe import plan as planning
+from gpupipe.config import parse_config
+from gpupipe.device import host
+from gpupipe.device.host import Room, rooms
+from gpupipe.errors import PlanError
+from gpupipe.media.probe import probe
+from gpupipe.plan import make_plan
+from gpupipe.plan.host import HostNeed, fit_host
+from gpupipe.sample import make_sample
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GIB, MIB = 1 << 30, 1 << 20
+NEED = HostNeed(session=GIB)
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("host") / "clip.mov"
+    make_sample(path, seconds=4, size=(320, 180), rate=Fraction(25))
+    return path
+
+
+@pytest.mark.parametrize(("left", "sessions"), [(64 * GIB, 4), (4 * GIB, 3), (2 * GIB, 1)])
+def test_what_is_planned_fits_with_a_margin(left: int, sessions: int) -> None:
+    budget = fit_host(NEED, 4, Room(left, 64 * GIB))
+    assert (budget.sessions, budget.enough) == (sessions, True)
+    assert budget.bytes <= 0.9 * left
+    assert ("no room for more" in budget.reason) is (sessions < 4)
+
+
+def test_one_session_is_tried_all_the_same() -> None:
+    budget = fit_host(NEED, 4, Room(600 * MIB, GIB))
+    assert (budget.sessions, budget.enough) == (1, False)
+    assert budget.reason.startswith("about 1.4 GiB of the host's 0.6 GiB that are left: not enough")
+
+
+def test_a_limit_of_the_config_makes_sessions_fewer_and_says_so(clip: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(host, "resident_bytes", lambda: 100 * MIB)
+    config = {"segments": {"seconds": 1}, "sessions": 2, "output": {"video": {"encoder": "libx264"}},
+              "stages": [{"resize": {"width": 3840, "height": 2160}}]}  # fmt: skip
+    free = make_plan(parse_config(config), probe(clip), tmp_path / "o.mp4", device="cpu")
+    assert (free.sessions, free.host_limit) == (2, None)
+    tight = {**config, "memory": {"host": "3G"}}
+    plan = make_plan(parse_config(tight), probe(clip), tmp_path / "o.mp4", device="cpu")
+    assert (plan.sessions, plan.host_limit) == (1, 3 * GIB)
+    assert plan.warnings[-1].code == "memory-short"
+    assert "no room for more than 1 of 2 sessions" in plan.warnings[-1].message
+    assert f"memory   {plan.host_reason}" in plan.lines()
+    assert plan.digest() == free.digest()
+    with pytest.raises(PlanError, match="no room for more than 1 of 2"):
+        make_plan(parse_config(tight), probe(clip), tmp_path / "o.mp4", device="cpu", strict=True)
+
+
+def test_a_limit_on_the_gpu_is_planned_with(clip: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(planning, "free_memory", lambda _: 100 * GIB)
+    seen = []
+    monkeypatch.setattr(planning, "fit", lambda *a, **_: seen.append(a[3]) or planning.Budget(1, 4, 0, ""))
+    config = parse_config({"memory": {"device": "6G"}, "stages": [{"resize": {"width": 64, "height": 36}}]})
+    info = probe(clip)
+    builder = planning.ChainBuilder(info.video.format)
+    builder.upload("cuda:0")
+    choice = planning.choose_encoder(config.output.video, info.video.format, "cpu")
+    planning._memory(config, info.video.format, builder, choice, sessions=1, device="cuda:0")
+    assert seen == [6 * GIB]
+
+
+def test_the_tightest_limit_counts() -> None:
+    """In a process of its own, since an address space that was limited stays so."""
+    code = """
+import resource
+from gpupipe.device.host import rooms, total_bytes
+assert [room.total for room in rooms()] == [total_bytes()]
+limit, machine = rooms(1 << 30)
+assert (limit.total, machine.total) == (1 << 30, total_bytes())
+assert (1 << 30) - 200_000_000 < limit.left < (1 << 30) - 5_000_000
+resource.setrlimit(resource.RLIMIT_AS, (1 << 29, resource.RLIM_INFINITY))
+before = rooms()[0]
+ballast = bytearray(100 << 20)
+assert before.total == 1 << 29
+assert 95 << 20 < before.left - rooms()[0].left < 105 << 20
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    assert rooms()
