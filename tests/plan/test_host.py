@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from fractions import Fraction
@@ -49,13 +50,14 @@ def test_one_session_is_tried_all_the_same() -> None:
 
 def test_a_limit_of_the_config_makes_sessions_fewer_and_says_so(clip: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(host, "resident_bytes", lambda: 100 * MIB)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     config = {"segments": {"seconds": 1}, "sessions": 2, "output": {"video": {"encoder": "libx264"}},
               "stages": [{"resize": {"width": 3840, "height": 2160}}]}  # fmt: skip
     free = make_plan(parse_config(config), probe(clip), tmp_path / "o.mp4", device="cpu")
     assert (free.sessions, free.host_limit) == (2, None)
-    tight = {**config, "memory": {"host": "3G"}}
+    tight = {**config, "memory": {"host": "5G"}}
     plan = make_plan(parse_config(tight), probe(clip), tmp_path / "o.mp4", device="cpu")
-    assert (plan.sessions, plan.host_limit) == (1, 3 * GIB)
+    assert (plan.sessions, plan.host_limit) == (1, 5 * GIB)
     assert plan.warnings[-1].code == "memory-short"
     assert "no room for more than 1 of 2 sessions" in plan.warnings[-1].message
     assert f"memory   {plan.host_reason}" in plan.lines()
