@@ -142,6 +142,18 @@ class AudioEncode(Strict):
     bitrate: Bitrate | None = None
 
 
+class Signature(Strict):
+    """Who signs a C2PA manifest."""
+
+    certificate: str
+    """A PEM file, the signer's certificate first."""
+    key: str
+    """A PEM file."""
+    algorithm: Literal["es256", "es384", "es512", "ps256", "ps384", "ps512", "ed25519"] = "es256"
+    timestamps: str | None = None
+    """URL of a time stamp authority."""
+
+
 class Output(Strict):
     """Where the result goes and what it holds."""
 
@@ -151,6 +163,8 @@ class Output(Strict):
     subtitles: Literal["copy", "none"] = "copy"
     metadata: Literal["copy", "none"] = "copy"
     """Chapters, tags, timecode, attachments, data streams, cover art."""
+    provenance: Literal["auto", "none"] | Signature = "auto"
+    """Whether the file says that pictures were generated or enhanced, where they were; signed with a certificate."""
 
 
 class Quality(Strict):
@@ -226,7 +240,7 @@ def _known_keys(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str
     return list(model.model_fields)
 
 
-_OF_A_UNION = re.compile(r"(AudioEncode|SegmentLength|literal\[.*|str|int|float)$")
+_OF_A_UNION = re.compile(r"(AudioEncode|SegmentLength|Signature|literal\[.*|str|int|float)$")
 """What pydantic adds to a key's path to say which of several types it tried."""
 _WORDS = {
     "missing": "is missing",

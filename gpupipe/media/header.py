@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from gpupipe.format import FIELD_ORDERS
-from gpupipe.media import describe, matroska
+from gpupipe.media import describe, matroska, provenance
 from gpupipe.media.lanes import AudioLane, CopyLane, Lane, Span, TextLane, VideoLane
 from gpupipe.media.source import HdrInfo
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpupipe.format import FieldOrder
     from gpupipe.journal import Journal
     from gpupipe.media.containers import Container
+    from gpupipe.media.provenance import Provenance
     from gpupipe.media.source import SourceInfo, StreamInfo, Track
 
 
@@ -45,6 +46,8 @@ class VideoHeader:
     """Whether tags and chapters are written."""
     encoder: str = ""
     """Name for the track's encoder tag."""
+    provenance: Provenance | None = None
+    """What is said of how the pictures came to be."""
 
 
 class HeaderBuilder:
@@ -154,9 +157,12 @@ class HeaderBuilder:
     def describe_file(self) -> None:
         """Global tags and chapters."""
         self._out.metadata["encoding_tool"] = describe.application()
+        if self._header.copy_metadata:
+            self._out.metadata.update(describe.file_tags(self._source.tags, self._container))
+        if self._header.provenance is not None and self._container.matroska:
+            self._out.metadata[provenance.TAG] = self._header.provenance.uri
         if not self._header.copy_metadata:
             return
-        self._out.metadata.update(describe.file_tags(self._source.tags, self._container))
         if self._container.chapters and self._source.chapters:
             self._out.set_chapters(describe.chapters(self._source.chapters, self.span))
 

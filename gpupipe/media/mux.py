@@ -9,7 +9,7 @@ import av
 import av.error
 
 from gpupipe.errors import MediaError, SourceError
-from gpupipe.media import containers, describe, matroska
+from gpupipe.media import containers, describe, matroska, provenance
 from gpupipe.media.container import open_input
 from gpupipe.media.header import HeaderBuilder, VideoHeader, span_of
 from gpupipe.media.lanes import AudioLane, Lane, VideoLane
@@ -207,6 +207,8 @@ class Muxer:
         if self._display is not None:
             self._write_display_size(*self._display)
         self._release()
+        if self._header.provenance is not None:
+            provenance.finish(self._path, self._container, self._header.provenance, self._journal)
 
     def _write_display_size(self, position: int, size: matroska.DisplaySize) -> None:
         try:

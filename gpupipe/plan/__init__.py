@@ -29,6 +29,7 @@ from gpupipe.plan.encoder import (
 from gpupipe.plan.host import HostBudget, HostNeed, fit_host
 from gpupipe.plan.memory import Budget, fit, need_of
 from gpupipe.plan.model import Notice, Plan, Step
+from gpupipe.plan.provenance import choose_provenance
 from gpupipe.plan.segments import batch_size, choose_segments, graphable, keeps, lead_in
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def make_plan(
     )
     host, short = _host(config, info, builder, choice, sessions=sessions, decoder=decoder)
     budget = _memory(config, picture, builder, choice, sessions=host.sessions, device=place)
+    provenance, unsaid = choose_provenance(config.output, builder.steps, container)
     plan = Plan(
         version=__version__,
         source=info,
@@ -107,11 +109,12 @@ def make_plan(
         display_matrix=carried,
         timecode=_timecode(config, info, window.start),
         size_change=config.size_change,
-        warnings=(*warnings, *short),
+        warnings=(*warnings, *short, *unsaid),
         notes=(*info.notes, *dict.fromkeys(builder.notes)),
         host_limit=config.memory.host,
         host_bytes=host.bytes,
         host_reason=host.reason,
+        provenance=provenance,
         quality=config.quality,
         ledger=keeps(config, info, segments, on_device=engines > 0),
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpupipe.codecs.base import EncoderSettings
     from gpupipe.config import AudioEncode, Quality
     from gpupipe.format import FrameFormat
+    from gpupipe.media.provenance import Provenance
     from gpupipe.media.segments import Segment
     from gpupipe.media.source import SourceInfo, Track
 
@@ -34,6 +35,7 @@ _ANYWHERE = {
     "host_limit",
     "host_bytes",
     "host_reason",
+    "provenance",
 }
 """What of a plan decides neither pixels nor times."""
 StepKind = Literal["stage", "convert", "upload", "download", "even"]
@@ -111,6 +113,8 @@ class Plan:
     host_bytes: int = 0
     """Memory of the host that the run takes, as planned."""
     host_reason: str = ""
+    provenance: Provenance | None = None
+    """What the output says of generated pictures; None where nothing is generated, or it must not be said."""
     quality: Quality | None = None
     """What is measured of the result before it gets its name."""
     ledger: bool = False

@@ -116,16 +116,17 @@ def batch_size(picture: FrameFormat) -> int:
 
 def graphable(steps: Sequence[Step]) -> bool:
     """Whether every stage, as it is set, may be captured in a CUDA Graph."""
-    return all(_stage(step).graphable for step in steps if step.kind == "stage")
+    return all(stage_of(step).graphable for step in steps if step.kind == "stage")
 
 
 def lead_in(steps: Sequence[Step]) -> int:
     """Pictures before that one depends on: what each temporal stage needs comes before what the next one needs."""
-    made = (_stage(step) for step in steps if step.kind == "stage")
+    made = (stage_of(step) for step in steps if step.kind == "stage")
     return sum(stage.lead for stage in made if isinstance(stage, Temporal))
 
 
-def _stage(step: Step) -> Stage:
+def stage_of(step: Step) -> Stage:
+    """The stage of a step of that kind, made from its settings and not prepared."""
     kind = stages.load(step.name)
     made: Stage = kind(kind.Settings.model_validate(step.settings, strict=False))
     return made

@@ -57,6 +57,9 @@ def lines(plan: Plan) -> list[str]:
     if plan.timecode:
         out.append(f"timecode {plan.timecode}")
     out.append(f"output   {plan.output} ({plan.container})")
+    if plan.provenance is not None:
+        signed = f", signed with {plan.provenance.certificate}" if plan.provenance.certificate else ""
+        out.append(f"origin   the output says that it is {plan.provenance.source_type} (IPTC){signed}")
     out += [f"note     {note}" for note in plan.notes]
     return out
 

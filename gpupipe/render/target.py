@@ -30,6 +30,7 @@ def open_muxer(plan: Plan, path: Path, journal: Journal) -> Muxer:
         end=None if plan.end_pts is None else plan.end_pts * plan.source.video.time_base,
         copy_metadata=plan.metadata,
         encoder=plan.encoder.encoder,
+        provenance=plan.provenance,
     )
     return Muxer(path, plan.container, plan.source, plan.tracks, header, journal, audio=plan.audio)
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from gpupipe.journal import Journal
 
 Working = Literal["any", "rgb"]
+SourceType = Literal["compositeWithTrainedAlgorithmicMedia", "algorithmicallyEnhanced"]
+"""Terms of IPTC's digital source type, the strongest first."""
 
 
 class Settings(BaseModel):
@@ -80,6 +82,10 @@ class Stage(Protocol):
     def models(self) -> tuple[ModelUse, ...]:
         """The networks that it runs, for the report."""
         return ()
+
+    def source_type(self) -> SourceType | None:
+        """What the output must say of pictures that it makes; None where it makes up nothing."""
+        return None
 
     def workspace(self, source: FrameFormat, free: int | None) -> int:
         """Bytes of the device for intermediate values that do not grow with the number of pictures.

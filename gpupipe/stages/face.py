@@ -114,6 +114,13 @@ class Face(base.Stage):
         own = [op.network.onnx for op in self.settings.operate if op.network is not None and op.network.onnx]
         return (*used, *(base.ModelUse(Path(path).name, "the user's own", path, "", "eager") for path in own))
 
+    def source_type(self) -> base.SourceType | None:
+        """See `base.Stage`: anonymised faces hide, generated ones claim."""
+        names = {name for op in self.settings.operate for name in op.names}
+        if "generate" in names:
+            return "compositeWithTrainedAlgorithmicMedia"
+        return "algorithmicallyEnhanced" if "enhance" in names else None
+
     def prepare(self, source: FrameFormat) -> None:
         """Loads every network and runs each once."""
         from gpupipe.stages._face_build import build  # noqa: PLC0415  imports torch
