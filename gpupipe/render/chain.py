@@ -56,9 +56,9 @@ class Chain:
 
     def __init__(self, steps: Sequence[Step], lane: Lane, journal: Journal | None = None, *, rows: int = 1) -> None:
         self._steps, self._lane = tuple(steps), lane
-        if lane.device == "cpu":  # decoder and encoder run on all cores meanwhile: more threads wait for each other
+        if lane.device == "cpu":  # light stages are computed side by side, a thread for each picture (`ahead`)
             heavy = any(stages.load(step.name).heavy for step in steps if step.kind == "stage")
-            torch.set_num_threads(max(1, (os.cpu_count() or 1) // (1 if heavy else 4)))
+            torch.set_num_threads((os.cpu_count() or 1) if heavy else 1)
         told = Journal() if journal is None else journal
         with lane.active():
             self._calls = tuple(

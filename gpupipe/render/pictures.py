@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpupipe.frame import NO_PTS, FrameBatch
 from gpupipe.media.timeline import FrameClock, Retimer
+from gpupipe.render.ahead import abreast, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,6 +60,7 @@ class Pictures:
         self._clock = FrameClock(video.time_base, video.rate, journal, start=video.start or 0)
         self._retimer = None if plan.retime is None else Retimer(plan.retime, video.time_base)
         self._time_base = plan.encoder.time_base
+        self._abreast = abreast(plan)
         frame = round(1 / (video.rate * video.time_base))
         self._field = frame // 2 if video.format.interlaced and frame % 2 == 0 else 0
         self.decoded = 0
@@ -75,8 +77,7 @@ class Pictures:
         return 0 if self._retimer is None else self._retimer.dropped
 
     def __iter__(self) -> Iterator[FrameBatch]:
-        for batch, instants in self._timed(self._wanted()):
-            done = self._transform(batch)
+        for done, instants in in_order(self._transform, self._timed(self._wanted()), self._abreast):
             if self._retimer is None:
                 if self._shown is None or batch.pts[0] >= self._shown:
                     yield done

@@ -1,0 +1,104 @@
+"""Pictures computed side by side come in order, and what goes wrong is told in its turn."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import av
+import pytest
+
+from gpupipe.config import parse_config
+from gpupipe.format import PIXEL_FORMATS, FrameFormat
+from gpupipe.frame import FrameBatch
+from gpupipe.journal import Journal
+from gpupipe.media.probe import probe
+from gpupipe.plan import make_plan
+from gpupipe.render import ahead, pictures, render
+from gpupipe.render.ahead import abreast, in_order
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORMAT = FrameFormat(PIXEL_FORMATS["yuv420p"], 16, 16)
+
+
+def batches(count: int):
+    return [(FrameBatch(FORMAT, (n,), Fraction(1, 25)), n) for n in range(count)]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_order_and_how_many(at_once: int) -> None:
+    lock, running, most = threading.Lock(), 0, 0
+
+    def slow(batch: FrameBatch) -> FrameBatch:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.001 * (batch.pts[0] * 7 % 5))
+        with lock:
+            running -= 1
+        return batch.with_(pts=(batch.pts[0] * 2,))
+
+    assert [(b.pts[0], n) for b, n in in_order(slow, batches(40), at_once)] == [(2 * n, n) for n in range(40)]
+    assert most == at_once
+
+
+def test_no_more_are_read_than_are_computed_and_one() -> None:
+    read = []
+
+    def source():
+        for pair in batches(20):
+            read.append(pair[1])
+            yield pair
+
+    given = in_order(lambda batch: batch, source(), 3)
+    next(given)
+    assert read == [0, 1, 2, 3]
+    given.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("stages")]
+
+
+def test_an_error_comes_in_its_turn() -> None:
+    def fail(batch: FrameBatch) -> FrameBatch:
+        if batch.pts[0] == 5:
+            raise ValueError("five")
+        return batch
+
+    seen: list[int] = []
+    with pytest.raises(ValueError, match="five"):
+        seen.extend(n for _, n in in_order(fail, batches(9), 3))
+    assert seen == [0, 1, 2, 3, 4]
+    assert not [t for t in threading.enumerate() if t.name.startswith("stages")]
+
+
+def test_a_run_gives_the_same_bytes(tmp_path: Path, ffmpeg, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, seen = tmp_path / "s.mkv", set()
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=256x144:r=25:d=3", "-c:v", "libx264", "-preset", "ultrafast", source)
+    config = {"output": {"video": {"codec": "ffv1"}}, "stages": [{"warp": {"rotate": 3}}, {"fps": {"rate": 30}}]}
+    for at_once in (1, 2, 5):
+        monkeypatch.setattr(pictures, "abreast", lambda _, n=at_once: n)
+        plan = make_plan(parse_config(config), probe(source), tmp_path / f"{at_once}.mkv", device="cpu")
+        render(plan, overwrite=False, journal=Journal(), stop=threading.Event())
+        with av.open(str(plan.output)) as container:
+            shown = [(f.pts, hashlib.sha256(f.to_ndarray().tobytes()).digest()) for f in container.decode(video=0)]
+        assert len(shown) == 90
+        seen.add(tuple(shown))
+    assert len(seen) == 1
+
+
+def test_how_many_by_memory_sessions_and_stages(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 16)
+    info = probe(corpus / "files/rot_plus90_h264_aac.mp4")
+
+    def planned(stage: dict | None, **more: object):
+        config = {"output": {"video": {"codec": "h264"}}, "stages": [stage] if stage else [{"orient": {}}], **more}
+        return abreast(make_plan(parse_config(config), info, tmp_path / "o.mp4", device="cpu"))
+
+    assert planned({"warp": {"rotate": 3}}) == 8
+    assert planned({"resize": {"width": 3840, "height": 2160}}) == (1 << 30) // (3840 * 2160 * 48)
+    assert planned(None) == 8
