@@ -51,11 +51,17 @@ class MediaError(GpupipeError):
 class SourceError(MediaError):
     """The source cannot be read, or holds no picture: trying again, here or elsewhere, will not help."""
 
+
+class VolumeError(MediaError):
+    """What is written cannot be: no room, no permission, a broken volume. Later or elsewhere it may work."""
+
     exit_code = 5
 
 
 class DeviceError(GpupipeError):
-    """A GPU, its driver or its memory failed."""
+    """A GPU, its driver or its memory failed. Later or elsewhere it may work."""
+
+    exit_code = 5
 
 
 class EngineError(GpupipeError):

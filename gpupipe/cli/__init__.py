@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 VERBS = ("run", "batch", "plan", "status", "segment", "join", "preview", "probe", "doctor", "sample", "bench", "models")
-DONE, USAGE, BUG, WARNED, INTERRUPTED = 0, 2, 3, 4, 130  # 1: see GpupipeError
+DONE, USAGE, BUG, WARNED, INTERRUPTED = 0, 2, 3, 4, 130  # others: `errors`
 
 
 class Verbs(click.Group):
@@ -42,9 +42,10 @@ class Verbs(click.Group):
 
 
 _EXIT_CODES = """\b
-Exit codes: 0 done, 1 failed, 2 wrong command line, 3 a bug in gpupipe,
-4 done with warnings under --strict, 5 the source is bad, 6 this machine
-lacks what is asked for, 7 out of memory, 8 the farm is lost, 130 interrupted."""
+Exit codes: 0 done, 1 the source or the config is bad, 2 wrong command line,
+3 a bug in gpupipe, 4 done with warnings under --strict, 5 the volume or the GPU
+failed, 6 this machine lacks what is asked for, 7 out of memory, 8 the farm is
+lost, 130 interrupted."""
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)

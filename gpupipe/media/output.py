@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from gpupipe.errors import MediaError
+from gpupipe.errors import MediaError, VolumeError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -41,13 +41,13 @@ def shown(path: Path) -> str:
     return str(path.with_name(match[1]) if match else path)
 
 
-def describe_os_error(error: OSError | Exception, path: Path) -> MediaError:
-    """The MediaError for what the system said about `path`: which volume or folder, and what to do."""
+def describe_os_error(error: OSError | Exception, path: Path) -> VolumeError:
+    """The VolumeError for what the system said about `path`: which volume or folder, and what to do."""
     code = getattr(error, "errno", None)
     if code in (errno.ENOSPC, errno.EDQUOT):
         free = shutil.disk_usage(path.parent).free if path.parent.is_dir() else 0
         why = "no space left" if code == errno.ENOSPC else "disk quota exceeded"
-        return MediaError(
+        return VolumeError(
             f"{why} on the volume of {path.parent} ({free / 1e6:.1f} MB free)",
             where=shown(path),
             hint="free some space and start again; nothing was left under the output's name",
@@ -62,14 +62,14 @@ def describe_os_error(error: OSError | Exception, path: Path) -> MediaError:
         errno.EIO: ("the device failed while writing", "check the volume"),
     }
     text, hint = hints.get(code or 0, (f"cannot be written: {getattr(error, 'strerror', None) or error}", None))
-    return MediaError(text, where=shown(path), hint=hint)
+    return VolumeError(text, where=shown(path), hint=hint)
 
 
 def check_space(path: Path, needed: int) -> None:
-    """Raises MediaError where the volume of `path` has fewer than `needed` bytes free."""
+    """Raises VolumeError where the volume of `path` has fewer than `needed` bytes free."""
     free = shutil.disk_usage(path.parent).free
     if free < needed:
-        raise MediaError(
+        raise VolumeError(
             f"about {needed / 1e9:.2f} GB needed on the volume of {path.parent}, {free / 1e9:.2f} GB free",
             where=str(path),
             hint="free some space or write elsewhere",
@@ -114,7 +114,7 @@ class OutputFile:
         if not folder.is_dir():
             raise MediaError(f"the folder {folder} does not exist", where=where, hint="create it first")
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise MediaError(f"no permission to write in {folder}", where=where, hint="check who owns the folder")
+            raise VolumeError(f"no permission to write in {folder}", where=where, hint="check who owns the folder")
 
     def _check_existing(self, mode: int) -> None:
         where = str(self.name)

@@ -113,7 +113,7 @@ def test_d23_a_full_disk_is_a_failure(d23, program, small_volume, tmp_path, cont
         return
     before = digest(d23)
     ended = program(d23, small_volume / f"o.{container}", video=LARGE)
-    assert ended.code == 1
+    assert ended.code == 5
     last = ended.err.splitlines()[-1]
     assert f"no space left on the volume of {small_volume}" in last
     assert "MB free" in last
@@ -131,7 +131,7 @@ def limited(source, program, output):
         program.command(source, output, video=LARGE), stderr=subprocess.PIPE, text=True, check=False,
         cwd=Path(__file__).parents[2], preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20)),
     )  # fmt: skip
-    assert ended.returncode == 1
+    assert ended.returncode == 5
     assert "grew beyond" in ended.stderr.splitlines()[-1]
     assert not output.exists()
     assert digest(source) == before
@@ -143,7 +143,7 @@ def test_d23_an_older_output_survives_a_full_disk(d23, program, small_volume):
     old = small_volume / "o.mp4"
     old.write_bytes(b"the last good one")
     ended = program(d23, old, "--overwrite", video=LARGE)
-    assert ended.code == 1
+    assert ended.code == 5
     assert old.read_bytes() == b"the last good one"
     assert names(small_volume) == ["o.mp4"]
 
@@ -231,7 +231,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 def test_d27_an_encoder_that_is_not_there_is_told_before_any_work(d27, program, tmp_path):
     ended = program(d27, tmp_path / "o.mp4", env=NO_GPU, video={"codec": "h264", "encoder": "nvenc"})
-    assert ended.code == 1
+    assert ended.code == 6
     (line,) = ended.err.splitlines()
     assert line.startswith("error: ")
     assert "output.video.encoder: nvenc cannot encode h264 here" in line
@@ -245,7 +245,7 @@ def test_d27_a_device_that_is_not_there_is_told_before_any_work(d27, program, tm
         command, env={**os.environ, **NO_GPU}, capture_output=True, text=True, check=False, timeout=60,
         cwd=Path(__file__).parents[2],
     )  # fmt: skip
-    assert done.returncode == 1
+    assert done.returncode == 6
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
     assert "cuda" in line

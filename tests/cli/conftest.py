@@ -61,7 +61,7 @@ def refused(cli, tmp_path: Path) -> Callable[..., str]:
         before = contents(tmp_path)
         options = ["--quiet", "--device", "cpu"]
         shown = cli(verb, *options, *([] if "--" in arguments else ["--"]), *arguments)
-        assert shown.code in (1, 5, 6)  # failed, a bad source, no capability: see test_exit_codes
+        assert shown.code in (1, 5, 6)  # the job, the volume or GPU, no capability: see test_exit_codes
         assert not shown.out
         assert shown.err.startswith("error: ")
         assert shown.err.count("\n") == 1

@@ -95,7 +95,7 @@ def test_output_to_a_full_disk_is_an_error(clip):
 
 def test_names_cannot_command_the_terminal(cli, tmp_path):
     shown = cli("probe", tmp_path / "a\x1b[31m\n\u202eb\x9b.mov")
-    assert shown.code == 5
+    assert shown.code == 1
     assert "a\\x1b[31m\\n\\u202eb\\x9b.mov" in shown.err
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown.err)
 

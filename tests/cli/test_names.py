@@ -61,7 +61,7 @@ def test_no_name_is_a_network_address(cli, clip, tmp_path, monkeypatch):
     Path("c.yaml").write_text(X264)
     for name in ("http://127.0.0.1:9/a.mov", "rtmp://127.0.0.1:9/a.mov", "pipe:0", "file:a.mov", "lavfi:testsrc"):
         shown = cli("run", "--device", "cpu", "--", "c.yaml", name, "o.mp4")
-        assert shown.code == 5
+        assert shown.code == 1
         assert "no such file" in shown.err
     shown = cli("run", "--device", "cpu", "--", "c.yaml", clip, "http://127.0.0.1:9/o.mp4")
     assert (shown.code, "does not exist (create it first)" in shown.err) == (1, True)

@@ -45,6 +45,6 @@ def test_what_is_no_video_is_an_error_that_names_the_file(cli, tmp_path, content
     path.write_bytes(content)
     for target in (path, tmp_path, tmp_path / "missing.mov"):
         shown = cli("probe", target)
-        assert (shown.code, shown.out) == (5, "")
+        assert (shown.code, shown.out) == (1, "")
         assert shown.err.startswith(f"error: {target}")
         assert shown.err.count("\n") == 1

@@ -107,7 +107,7 @@ def test_quiet_says_nothing_and_the_log_file_everything(cli, clip, config, tmp_p
 
 def test_a_log_file_that_cannot_be_written(cli, clip, config, tmp_path):
     shown = cli("run", config, clip, tmp_path / "o.mp4", "--log-file", tmp_path / "none" / "log")
-    assert shown.code == 1
+    assert shown.code == 5
     assert "the folder does not exist" in shown.err
 
 

@@ -251,7 +251,7 @@ def test_a_full_disk_at_the_join(tmp_path: Path, source: Path, whole: bytes, wor
         ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "-", *command], capture_output=True, text=True, timeout=60,
         check=False,
     )  # fmt: skip
-    assert done.returncode == 1
+    assert done.returncode == 5
     assert "8 of 8 segments are kept, the same command goes on" in done.stderr
     assert tidy(tmp_path) == ["out.mp4.gpupipe"]
     assert len(kept(tmp_path)) == SEGMENTS
@@ -264,7 +264,7 @@ def test_no_room_for_the_join_is_seen_before_it(cli, words, monkeypatch, tmp_pat
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("gpupipe.media.output.shutil.disk_usage", lambda _: usage)
     shown = cli(*words)
-    assert shown.code == 1
+    assert shown.code == 5
     assert "GB free (free some space or write elsewhere; 8 of 8 segments are kept" in shown.err
     assert len(kept(tmp_path)) == SEGMENTS
 
