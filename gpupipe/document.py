@@ -17,11 +17,11 @@ LARGEST = 100_000
 """Values in a config once every alias is written out; a few nested ones grow to billions ('YAML bomb')."""
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT = "tag:yaml.org,2002:str"
-_AS_WRITTEN = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp", "value")}
+_AS_WRITTEN = {f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "timestamp", "value")}
 
 
 class _Loader(yaml.SafeLoader):
-    """What looks like a text is one: 00:10:00 is no number in base 60, 2024-05-01 no date, and every key is a word.
+    """What looks like a text is one: 00:10:00 is no number in base 60, off and no are words, and so is every key.
 
     A key given twice is an error.
     """
@@ -49,6 +49,9 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, regex) for tag, regex in resolvers if tag not in _AS_WRITTEN]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(true|false|True|False|TRUE|FALSE)$"), list("tfTF")
+)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?(0|[1-9][0-9]{0,17})$"), list("-+0123456789"))
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",

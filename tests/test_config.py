@@ -165,3 +165,17 @@ def test_every_stage_refuses_unknown_keys(name: str) -> None:
 def test_what_is_surely_a_slip_is_an_error_that_says_what_was_meant(output: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse_config({"output": output})
+
+
+def test_off_is_a_word(tmp_path: Path) -> None:
+    """As the README and the errors write it; YAML 1.1 would read it as false."""
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "segments: off\ngraphs: off\nstages: [orient: off, model: {card: x, tile: off}]\n"
+        "output: {metadata: none, video: {options: {a: no, b: on, c: yes}}}\n"
+    )
+    config = load_config(path)
+    assert (config.segments, config.graphs) == ("off", "off")
+    assert config.stages[0].settings.model_dump()["mode"] == "carry"
+    assert config.stages[1].settings.model_dump()["tile"] == "off"
+    assert config.output.video.options == {"a": "no", "b": "on", "c": "yes"}

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import time
+import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -97,7 +98,8 @@ class EngineCache:
         self._sweep()
         self._remove(place)
         try:
-            scratch = Path(tempfile.mkdtemp(dir=self._folder, prefix=_SCRATCH))
+            scratch = self._folder / f"{_SCRATCH}{uuid.uuid4().hex}"
+            scratch.mkdir()  # readable to whoever the user's mask lets: a farm shares a cache
         except OSError as error:
             raise self._unwritable(error) from error
         try:

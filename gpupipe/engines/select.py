@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpupipe.engines.cache import EngineCache, Key
 
 ENGINES: tuple[Engine, ...] = (TensorRT(), Inductor(), Eager())
-_CHOICE, _TICK = "choice.json", 5.0
+_CHOICE, _TICK = "choice.json", 10.0
 
 
 def named(name: str) -> Engine:

@@ -27,7 +27,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("output: ~", "output", "must be a mapping of keys, not None"),
         ("output: 5", "output", "must be a mapping of keys, not 5"),
         ("range: [0, 1]", "range", "must be a mapping of keys"),
-        ("output: {audio: no}", "output.audio", "'copy' or 'none', not False"),
+        ("output: {audio: no}", "output.audio", "audio is copy, none, or {codec: aac, bitrate: 192k}, not 'no'"),
         ("output: {audio: [aac]}", "output.audio", "'copy' or 'none'"),
         ("output: {audio: {codec: 5}}", "output.audio.codec", "must be a text, not 5"),
         ("output: {path: 5}", "output.path", "must be a text, not 5"),
