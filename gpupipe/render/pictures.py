@@ -79,7 +79,7 @@ class Pictures:
     def __iter__(self) -> Iterator[FrameBatch]:
         for done, instants in in_order(self._transform, self._timed(self._wanted()), self._abreast):
             if self._retimer is None:
-                if self._shown is None or batch.pts[0] >= self._shown:
+                if self._shown is None or done.pts[0] >= self._shown:
                     yield done
                 continue
             for n in instants:
