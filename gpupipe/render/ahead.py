@@ -26,10 +26,11 @@ MOST, ROOM = 8, 1 << 30
 def abreast(plan: Plan) -> int:
     """How many pictures of a run, or of each of its sessions, are computed at once.
 
-    One where there is nothing to compute, on a GPU, and where a stage takes all cores for one picture (`heavy`).
+    One where there is nothing to compute, on a GPU, where a stage takes all cores for one picture (`heavy`), and where
+    one depends on the pictures before (`Temporal`).
     """
-    steps = [step for step in plan.steps if step.kind == "stage"]
-    if not plan.steps or plan.device != "cpu" or any(stages.load(step.name).heavy for step in steps):
+    made = [stages.load(step.name) for step in plan.steps if step.kind == "stage"]
+    if not plan.steps or plan.device != "cpu" or any(stage.heavy or hasattr(stage, "lead") for stage in made):
         return 1
     size = max(_bytes(step) for step in plan.steps)
     return max(1, min((os.cpu_count() or 1) // plan.sessions, MOST, ROOM // size))
