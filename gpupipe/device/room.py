@@ -1,4 +1,4 @@
-"""Memory of a device while torch works on it: what a call takes, what is free, and whether it ran out."""
+"""Memory of a device while torch works on it: what a call takes, and what is free."""
 
 from __future__ import annotations
 
@@ -80,13 +80,6 @@ class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no
     def _gone(self, number: int, size: int) -> None:
         self._known.discard(number)
         self.now -= size
-
-
-def ran_out(error: BaseException) -> bool:
-    """Whether an error means that memory was short; torch's CPU allocator has no class of its own for it."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def capturing(device: str) -> bool:

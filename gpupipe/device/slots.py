@@ -58,6 +58,7 @@ class Slot:
                 self.outputs = chain(self.inputs)
             compute.synchronize()
             if graphed:
+                torch.cuda.empty_cache()  # a capture has memory of its own, and what was just used would lie beside it
                 self._capture(pool)
 
     def _capture(self, pool: Any) -> None:

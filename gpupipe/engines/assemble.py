@@ -19,6 +19,7 @@ from gpupipe.engines.sizes import Shape, choose_sizes
 from gpupipe.errors import EngineError
 from gpupipe.journal import Journal
 from gpupipe.models.bind import bind
+from gpupipe.models.fetch import fingerprint
 from gpupipe.models.folder import engines
 from gpupipe.models.load import load
 
@@ -57,11 +58,15 @@ def assemble(
 
     Raises:
         EngineError: the engine that was named does not do it.
-        DeviceError: memory is short even for the smallest tiles.
+        ShortMemoryError: there is too little even for the smallest tiles.
     """
     device, told = source.device, Journal() if journal is None else journal
     bound = bind(card, load(card, files), wanted.inputs)
-    digest = "" if candidates(wanted.engine, device) == (named("eager"),) else digest_of(bound, card.model_dump_json())
+    digest = (
+        ""
+        if candidates(wanted.engine, device) == (named("eager"),)
+        else digest_of(bound, f"{card.model_dump_json()} {fingerprint(card, files)}")
+    )
     network = bound.to(device, dtype_of(wanted.precision))
     shape = Shape(source.height, source.width, card.scale, card.halo, card.multiple, card.minimum)
     measured = _measured(network, shape, wanted, device)

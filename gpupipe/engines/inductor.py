@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from gpupipe.device.host import short_of_memory
 from gpupipe.engines.base import Network, Profile, arithmetic, laid_out
 from gpupipe.errors import EngineError, first_line
 
@@ -70,8 +71,6 @@ def _compiled(network: nn.Module, profile: Profile) -> Network:
     """Compiled, and run once, which is when torch does it."""
     import torch  # noqa: PLC0415  see `base.Engine`
 
-    from gpupipe.device.room import ran_out  # noqa: PLC0415  imports torch
-
     layout = laid_out(profile)
     mode = "max-autotune-no-cudagraphs" if profile.device.startswith("cuda") else "default"
     ready: nn.Module = network.to(memory_format=layout)  # type: ignore[call-overload]  # it does take it
@@ -85,7 +84,7 @@ def _compiled(network: nn.Module, profile: Profile) -> Network:
     try:
         run(torch.zeros(profile.shape, dtype=profile.dtype, device=profile.device))
     except Exception as error:  # compilers raise what they like
-        if ran_out(error):
+        if short_of_memory(error):
             raise
         raise EngineError(f"torch.compile failed: {first_line(error)}") from error
     return run

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from gpupipe.device import release
-from gpupipe.device.room import capturing, ran_out, taken_by
+from gpupipe.device.host import short_of_memory
+from gpupipe.device.room import capturing, taken_by
 from gpupipe.engines.base import Profile, dtype_of
 from gpupipe.engines.sizes import Shape, Sizes, smaller
-from gpupipe.errors import DeviceError
+from gpupipe.errors import EngineError, ShortMemoryError
 from gpupipe.events import happened
 from gpupipe.models.tile import cut, keep, padded
 
@@ -51,7 +52,7 @@ class Running:
         return f"{self._built.engine if self._built else 'no engine yet'} in {self._precision}"
 
     def prepare(self) -> None:
-        """Builds the network for the sizes at hand. Raises EngineError, and DeviceError where memory is short."""
+        """Builds the network for the sizes at hand. Raises EngineError, and ShortMemoryError."""
         self._lasting(self._ready)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -62,8 +63,8 @@ class Running:
         while True:
             try:
                 return call()
-            except (RuntimeError, MemoryError) as error:
-                if not ran_out(error) or capturing(self._device):  # a spoilt capture cannot be gone on with
+            except (RuntimeError, MemoryError, EngineError) as error:
+                if not short_of_memory(error) or capturing(self._device):  # a spoilt capture cannot be gone on with
                     raise
             self._shrink()  # behind the handler, whose error keeps what was made so far alive
 
@@ -84,7 +85,7 @@ class Running:
             less = smaller(self._shape, tile)
             if less is None:
                 message = f"out of memory on {self._device} even with {before}"
-                raise DeviceError(message, hint="end other programs that use it")
+                raise ShortMemoryError(message, hint="end other programs that use it")
             self.sizes = replace(before, tile=less)
         self._built = None
         release(self._device)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpupipe.device.host import short_of_memory
 from gpupipe.engines.eager import Eager
 from gpupipe.engines.inductor import Inductor
 from gpupipe.engines.tensorrt import TensorRT
@@ -119,14 +120,12 @@ class Selector:
 
     def _measured(self, engines: Sequence[Engine], profile: Profile, place: Path) -> Built:
         """Builds, checks and times every engine; writes down the fastest."""
-        from gpupipe.device.room import ran_out  # noqa: PLC0415  imports torch
-
         eager, found, why = self._eager(profile), {}, {}
         for engine in engines:
             try:
                 found[engine.name] = self._timed(engine, eager, profile)
             except (EngineError, RuntimeError, MemoryError) as error:
-                self._short |= (short := ran_out(error))
+                self._short |= (short := short_of_memory(error))
                 if engine.name == "eager":
                     raise
                 why[engine.name] = "out of memory" if short else first_line(error)

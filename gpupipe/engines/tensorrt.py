@@ -15,6 +15,7 @@ from importlib.metadata import distributions
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
+from gpupipe.device.host import short_of_memory
 from gpupipe.errors import EngineError, first_line
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ class TensorRT:
                     require_full_compilation=True,
                     timing_cache_path=str(folder / "timing"),
                 )
-            except torch.OutOfMemoryError:
-                raise
             except Exception as error:  # converters and builder raise what they like
+                if short_of_memory(error):
+                    raise
                 raise EngineError(f"TensorRT does not build it: {complaints.first() or first_line(error)}") from error
         (folder / _FILE).write_bytes(bytes(engine))
         loaded = _Loaded(bytes(engine), profile)  # on a GPU that TensorRT refuses, this is where it does

@@ -11,7 +11,7 @@ from stills import picture, plan, psnr, run
 from gpupipe import stages
 from gpupipe.engines.eager import Eager
 from gpupipe.engines.select import Built
-from gpupipe.errors import DeviceError, PlanError
+from gpupipe.errors import PlanError, ShortMemoryError
 from gpupipe.journal import Journal
 from gpupipe.models import folder
 from gpupipe.models.card import find
@@ -168,7 +168,7 @@ def test_out_of_memory_halves_the_batch_then_the_tile(monkeypatch, real):
 def test_where_nothing_fits_it_is_one_line(monkeypatch, real):
     Narrow(monkeypatch, 10)
     made = prepared({"card": SR, "batch": 2, "tile": 64}, real)
-    with pytest.raises(DeviceError, match=r"^out of memory on cpu even with tiles of 32, 1 at once \("):
+    with pytest.raises(ShortMemoryError, match=r"^out of memory on cpu even with tiles of 32, 1 at once \("):
         made((real,))
 
 
