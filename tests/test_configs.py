@@ -23,10 +23,17 @@ from gpupipe.sample import make_sample
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-SUFFIXES = {"archive": ".mkv", "transcode": ".mkv", "conform": ".mov", "mjpeg-gpu": ".mov", "restore": ".mov"}
-FACES = {
+SUFFIXES = {
+    "archive": ".mkv",
+    "transcode": ".mkv",
+    "conform": ".mov",
+    "mjpeg-gpu": ".mov",
+    "restore": ".mov",
+    "upscale": ".mkv",
+}
+CARDS = {
     "anonymise": ("centerface",), "own-generator": ("centerface",), "restyle": ("centerface", "multistyle26"),
-    "restore": ("centerface", "realesr-animevideov3-x2"),
+    "restore": ("centerface", "realesr-animevideov3-x2"), "upscale": ("realesr-animevideov3-x2",),
 }  # fmt: skip
 
 
@@ -40,7 +47,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_planned(path, clip, tmp_path, monkeypatch, weights):
     monkeypatch.chdir(ROOT)  # their assets start from the top of the repository
-    for card in FACES.get(path.stem, ()):
+    for card in CARDS.get(path.stem, ()):
         weights(card)
     if path.stem == "own-generator":
         swap_generator(tmp_path, (1, 3, 128, 128), (1, 512))
