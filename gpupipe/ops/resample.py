@@ -7,6 +7,7 @@ gather and one batched matmul an axis, which a CUDA Graph can capture; TF32 must
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -87,7 +88,7 @@ def _strips(vertical: Axis) -> list[_Strip]:
 
 
 class Resampler:
-    """Resamples planes of one size; made once, used for every frame by one thread.
+    """Resamples planes of one size; made once, used for every frame, by any number of threads at once.
 
     Args:
         x, y: which source position each target sample shows.
@@ -112,7 +113,7 @@ class Resampler:
         self._device = device
         self._horizontal = None if horizontal.is_slice else horizontal
         self._strips = _strips(vertical) if device.type == "cpu" else []
-        self._buffers: dict[tuple[int, ...], Tensor] = {}
+        self._work = threading.local()
 
     @property
     def is_slice(self) -> bool:
@@ -147,9 +148,11 @@ class Resampler:
             self._store(picture, out[strip.target])
 
     def _buffer(self, *shape: int) -> Tensor:
-        if shape not in self._buffers:
-            self._buffers[shape] = torch.empty(shape, dtype=torch.float32)
-        return self._buffers[shape]
+        """Work space of this thread: pictures are computed side by side."""
+        buffers: dict[tuple[int, ...], Tensor] = vars(self._work).setdefault("buffers", {})
+        if shape not in buffers:
+            buffers[shape] = torch.empty(shape, dtype=torch.float32)
+        return buffers[shape]
 
     def _store(self, picture: Tensor, out: Tensor) -> None:
         """Rounds to nearest (halves up), clamps and converts; floating point passes as it is."""

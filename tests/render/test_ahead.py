@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import av
+import numpy as np
 import pytest
+import torch
 
+from gpupipe import stages
 from gpupipe.config import parse_config
+from gpupipe.device import open_lane
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.frame import FrameBatch
 from gpupipe.journal import Journal
@@ -19,9 +24,9 @@ from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
 from gpupipe.render import ahead, pictures, render
 from gpupipe.render.ahead import abreast, in_order
+from gpupipe.render.chain import Chain
 
-if TYPE_CHECKING:
-    from pathlib import Path
+ROOT = Path(__file__).resolve().parents[2]
 
 FORMAT = FrameFormat(PIXEL_FORMATS["yuv420p"], 16, 16)
 
@@ -89,6 +94,54 @@ def test_a_run_gives_the_same_bytes(tmp_path: Path, ffmpeg, monkeypatch: pytest.
         assert len(shown) == 90
         seen.add(tuple(shown))
     assert len(seen) == 1
+
+
+STAGES = [
+    {"resize": {"width": 300, "height": 170, "filter": "bilinear"}},
+    {"resize": {"width": 1000, "height": 500, "filter": "lanczos"}},
+    {"crop": {"x": 31, "y": 17, "width": 400, "height": 200}},
+    {"pad": {"width": 700, "height": 401}},
+    {"warp": {"rotate": 3, "filter": "bicubic"}},
+    {"lut3d": {"file": str(ROOT / "configs/assets/warm.cube")}},
+    {"overlay": {"image": str(ROOT / "configs/assets/logo.png"), "opacity": 0.5}},
+]
+
+
+@pytest.mark.parametrize("name", ["yuv420p", "yuv422p10le"])
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: next(iter(stage)))
+def test_every_stage_gives_the_same_side_by_side(tmp_path: Path, clips, stage: dict, name: str) -> None:
+    source, threads = clips[name], 4
+    output = {"video": {"codec": "ffv1"}}
+    plan = make_plan(
+        parse_config({"stages": [stage], "output": output}), probe(source), tmp_path / "o.mkv", device="cpu"
+    )
+    chain = Chain(plan.steps, open_lane("cpu"))
+    assert plan.steps
+    assert not any(stages.load(step.name).heavy for step in plan.steps if step.kind == "stage")
+    rng = np.random.default_rng(5)
+    shapes = plan.source.video.format.pixels.plane_shapes(640, 360)
+    dtype, top = (np.uint8, 256) if name == "yuv420p" else (np.uint16, 1024)
+    pictures = [tuple(torch.from_numpy(rng.integers(0, top, (1, *shape), dtype=dtype)) for shape in shapes)
+                for _ in range(12)]  # fmt: skip
+    with torch.inference_mode():
+        alone = [chain.transform(planes) for planes in pictures]
+
+    def compute(planes):
+        with torch.inference_mode():
+            return chain.transform(planes)
+
+    with ThreadPoolExecutor(threads) as pool:
+        for one, other in zip(alone, pool.map(compute, pictures), strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory, ffmpeg) -> dict[str, Path]:
+    made = {}
+    for name in ("yuv420p", "yuv422p10le"):
+        made[name] = tmp_path_factory.mktemp("clips") / f"{name}.mkv"
+        ffmpeg("-f", "lavfi", "-i", "testsrc2=s=640x360:r=25:d=0.2", "-c:v", "ffv1", "-pix_fmt", name, made[name])
+    return made
 
 
 def test_how_many_by_memory_sessions_and_stages(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
