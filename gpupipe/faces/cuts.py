@@ -17,8 +17,8 @@ _LUMA = (0.2126, 0.7152, 0.0722)
 
 def luma(rgb_nchw: Tensor) -> Tensor:
     """(N, H, W) float32: BT.709's weights on R'G'B' 0..1, for comparing pictures only."""
-    weights = torch.tensor(_LUMA, device=rgb_nchw.device).view(1, 3, 1, 1)
-    return (rgb_nchw.to(torch.float32) * weights).sum(1)
+    red, green, blue = rgb_nchw.to(torch.float32).unbind(1)
+    return red * _LUMA[0] + green * _LUMA[1] + blue * _LUMA[2]
 
 
 def thumbnail(luma_nhw: Tensor) -> Tensor:

@@ -84,7 +84,8 @@ def bridged(faces: Faces, shots: Tensor, alike: Likeness, hold: int, size: tuple
             lost = lost & ~seen[n][n : total - lag + n]
         assert step is not None, "a lag needs two pictures"
         guess = _moved(faces.map(lambda x, n=lag: x[:-n]), step[:-lag] * lag)  # type: ignore[misc]
-        inside = ((guess.centres >= 0) & (guess.centres < guess.boxes.new_tensor(size))).all(-1)
+        x, y = guess.centres.unbind(-1)
+        inside = (x >= 0) & (x < size[0]) & (y >= 0) & (y < size[1])
         late = replace(guess, valid=lost & inside, motion=torch.zeros_like(guess.motion))
         parts.append(late.map(lambda x, n=lag: torch.cat((x.new_zeros(n, *x.shape[1:]), x))))  # type: ignore[misc]
     return joined(parts, 1).packed(places)

@@ -32,8 +32,8 @@ def cover(shape: Shape, unit: Tensor, points: Tensor, feather: float) -> Tensor:
     """
     edge = 1 - unit.abs().amax(-1)
     if shape == "ellipse":
-        axes = unit.new_tensor(_AXES)
-        inside = (1 - torch.linalg.vector_norm(unit / axes, dim=-1)) * min(_AXES)
+        x, y = unit.unbind(-1)
+        inside = (1 - torch.hypot(x / _AXES[0], y / _AXES[1])) * min(_AXES)
     elif shape == "hull":
         inside = _inside(_outline(points), unit)
     else:

@@ -76,15 +76,13 @@ def motion(faces: Faces, here: Pyramid, there: Pyramid) -> Motion:
         for _ in range(rounds):
             seen = _normalised(_patches(there, faces.centres + shift, reach, _times(turn[:, :, None], unit)))
             step = (fit @ (seen - model)[..., None])[..., 0].clamp(-0.5, 0.5)
-            turn = _times(turn, _inverse(step[..., 2:] + step.new_tensor((1.0, 0.0))))
+            turn = _times(turn, _inverse(torch.stack((step[..., 2] + 1, step[..., 3]), -1)))
             shift = shift - reach[..., None] * _times(turn, step[..., :2])
         seen = _normalised(_patches(there, faces.centres + shift, reach, _times(turn[:, :, None], unit)))
         alike = (seen * model).mean(-1)
     fine = torch.isfinite(shift).all(-1) & (alike > _ALIKE)
-    still = turn.new_tensor((1.0, 0.0))
-    return Motion(
-        torch.where(fine[..., None], turn, still), torch.where(fine[..., None], shift, 0.0), fine & faces.valid
-    )
+    a, b = (torch.where(fine, turn[..., i], still) for i, still in ((0, 1.0), (1, 0.0)))
+    return Motion(torch.stack((a, b), -1), torch.where(fine[..., None], shift, 0.0), fine & faces.valid)
 
 
 def forth(move: Motion, centres: Tensor, points: Tensor) -> Tensor:
@@ -108,16 +106,16 @@ def _grid(device: torch.device) -> Tensor:
 def _patches(pictures: Pyramid, centre: Tensor, reach: Tensor, unit: Tensor) -> Tensor:
     """(N, K, P * P): the level whose pixels lie closest to the samples of each face."""
     sparse = reach * (2 / _GRID) * pictures.factor
-    xy = (centre[:, :, None] + reach[:, :, None, None] * unit + 0.5) * pictures.factor
-    height, width = pictures.levels[0].shape[-2:]
+    x, y = ((centre[:, :, None] + reach[:, :, None, None] * unit + 0.5) * pictures.factor).unbind(-1)
     out, limit = None, _SPARSE
     for step, level in enumerate(pictures.levels):
         # A level rounded up is a little wider than the picture: its edges lie where its own pixels end.
-        size = xy.new_tensor((level.shape[-1], level.shape[-2])) * float(_COARSER**step)
-        values = functional.grid_sample(level, xy / size * 2 - 1, padding_mode="border", align_corners=False)[:, 0]
+        high, wide = (side * float(_COARSER**step) for side in level.shape[-2:])
+        grid = torch.stack((x / wide * 2 - 1, y / high * 2 - 1), -1)
+        values = functional.grid_sample(level, grid, padding_mode="border", align_corners=False)[:, 0]
         out = values if out is None else torch.where((sparse > limit)[..., None], values, out)
         limit = _SPARSE * _COARSER**step
-    assert out is not None, f"a picture of {width}x{height} has a first level"
+    assert out is not None, "a pyramid has a first level"
     return out
 
 
@@ -144,4 +142,6 @@ def _times(p: Tensor, q: Tensor) -> Tensor:
 
 
 def _inverse(p: Tensor) -> Tensor:
-    return p * p.new_tensor((1.0, -1.0)) / p.square().sum(-1, keepdim=True).clamp(min=1e-6)
+    a, b = p.unbind(-1)
+    square = (a * a + b * b).clamp(min=1e-6)
+    return torch.stack((a / square, -b / square), -1)

@@ -40,7 +40,10 @@ def fill(faces: Tensor, color: tuple[float, float, float] | None) -> Tensor:
     """One colour, R'G'B' 0..1, or the crop's own mean where none is given."""
     if color is None:
         return faces.mean((-1, -2), keepdim=True).expand_as(faces)
-    return faces.new_tensor(color).view(1, 3, 1, 1).expand_as(faces)
+    out = torch.empty_like(faces)
+    for channel, value in enumerate(color):
+        out[:, channel] = value  # three fills: a tensor from numbers would be a copy from the host
+    return out
 
 
 def sized(faces: Tensor, side: int) -> Tensor:

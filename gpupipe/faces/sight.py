@@ -99,9 +99,11 @@ class Sight:
         thumbnails = thumbnail(now.levels[0][:, 0])
         new = cuts(thumbnails, last)
         found = self._found(rgb, small, before, earlier, new, number)
-        move = motion(found, now, earlier.rows(slice(0, -1)))
-        known = (move.found & ~new[:, None])[..., None].to(torch.float32)
-        found = replace(found, motion=torch.cat((move.turn, move.shift, known), -1))
+        # Asking a GPU would cost more than moving nobody.
+        if rgb.device.type != "cpu" or bool(found.valid.any()):
+            move = motion(found, now, earlier.rows(slice(0, -1)))
+            known = (move.found & ~new[:, None])[..., None].to(torch.float32)
+            found = replace(found, motion=torch.cat((move.turn, move.shift, known), -1))
         every, starts = joined((before, found), 0), torch.cat((shot, new))
         for old, fresh in zip(
             memory, (*every.tensors(), starts, thumbnails[-1], *(x[-1:] for x in now.levels)), strict=True

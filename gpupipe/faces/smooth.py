@@ -85,9 +85,8 @@ def _motion(faces: Faces, link: Tensor, ago: int) -> Motion:
     """To the picture before; standing still where it is not known."""
     known = _linked(faces.motion, link, ago)
     found = known[..., 4] > 0
-    still = known.new_tensor((1.0, 0.0, 0.0, 0.0))
-    move = torch.where(found[..., None], known[..., :4], still)
-    return Motion(move[..., :2], move[..., 2:], found)
+    a, b, x, y = (torch.where(found, known[..., i], still) for i, still in enumerate((1.0, 0.0, 0.0, 0.0)))
+    return Motion(torch.stack((a, b), -1), torch.stack((x, y), -1), found)
 
 
 def averaged(values: Tensor, links: Tensor) -> Tensor:
