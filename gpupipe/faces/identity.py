@@ -43,6 +43,7 @@ class Identity:
         self, network: nn.Module, name: Template, size: int, device: torch.device, precision: torch.dtype
     ) -> None:
         self._network, self._size, self._precision = network.to(device, precision).eval(), size, precision
+        self.device = device
         self._target = torch.from_numpy(template(name, size)).to(device)
         with torch.inference_mode():
             self.width = int(self._network(torch.zeros(1, 3, size, size, device=device, dtype=precision)).shape[1])

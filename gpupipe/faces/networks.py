@@ -109,53 +109,38 @@ def _words(shape: list[int | str]) -> str:
     return "x".join(map(str, shape)) or "a single number"
 
 
-class Through:
-    """Crops to crops: R'G'B' 0..1 in and out, whatever the network counts in.
+def network_of(module: nn.Module, slot: Slot) -> nn.Module:
+    """R'G'B' 0..1 in and out, whatever the network counts in, and its vector set."""
+    import torch  # noqa: PLC0415  not needed to plan
 
-    Args:
-        network: takes (F, 3, S, S), and (F, V) where the slot has a vector.
-        slot: its numbers.
-        device: where it runs.
-        precision: of its arithmetic.
-    """
+    class Face(torch.nn.Module):
+        vector: torch.Tensor
 
-    def __init__(self, network: nn.Module, slot: Slot, device: torch.device, precision: torch.dtype) -> None:
-        import torch  # noqa: PLC0415  not needed to plan
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+            self.register_buffer("vector", torch.tensor([slot.vector or ()]))
 
-        self.slot, self._precision = slot, precision
-        self._network = network.to(device, precision).eval()
-        self._vector = None
-        if slot.vector is not None:
-            self._vector = torch.tensor([slot.vector], dtype=precision, device=device)
+        def forward(self, faces: torch.Tensor) -> torch.Tensor:
+            x = faces.clamp(0, 1) * (slot.high - slot.low) + slot.low
+            given = () if slot.vector is None else (self.vector.expand(len(x), -1),)
+            out = self.inner(x, *given)
+            picture: torch.Tensor = out[0] if isinstance(out, tuple) else out
+            return (picture - slot.low) / (slot.high - slot.low)
 
-    def __call__(self, faces: torch.Tensor) -> torch.Tensor:
-        """(F, 3, S, S) float32 to (F, 3, S', S') float32. Raises PlanError where it gives no picture."""
-        slot = self.slot
-        x = (faces.clamp(0, 1) * (slot.high - slot.low) + slot.low).to(self._precision)
-        if slot.single:
-            import torch  # noqa: PLC0415  not needed to plan
+    return Face().eval()
 
-            done = torch.cat([self._run(x[n : n + 1]) for n in range(len(x))])
-        else:
-            done = self._run(x)
-        return (done.float() - slot.low) / (slot.high - slot.low)
 
-    def _run(self, x: torch.Tensor) -> torch.Tensor:
-        given = [] if self._vector is None else [self._vector.expand(len(x), -1)]
-        out = self._network(x, *given)
-        picture: torch.Tensor = out[0] if isinstance(out, tuple) else out
-        return picture
+def rehearsed(network: nn.Module, slot: Slot, size: int, where: str) -> int:
+    """Runs it once on black, on the CPU; the side of what comes out. Raises PlanError where that is no picture."""
+    import torch  # noqa: PLC0415  not needed to plan
 
-    def rehearse(self, size: int, where: str) -> int:
-        """Runs it once on black; returns the side of what comes out. Raises PlanError where that is no picture."""
-        import torch  # noqa: PLC0415  not needed to plan
-
-        black = torch.zeros(1, 3, size, size, device=next(iter(self._network.parameters()), torch.zeros(0)).device)
-        try:
-            shape = tuple(self(black).shape)
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise PlanError(f"{self.slot.name} does not take a face of {size}x{size}: {said}", where=where) from None
-        if len(shape) != 4 or shape[:2] != (1, 3) or shape[2] != shape[3]:
-            raise PlanError(f"{self.slot.name} gives {'x'.join(map(str, shape))}, not a square picture", where=where)
-        return shape[2]
+    try:
+        with torch.inference_mode():
+            shape = tuple(network(torch.zeros(1, 3, size, size)).shape)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise PlanError(f"{slot.name} does not take a face of {size}x{size}: {said}", where=where) from None
+    if len(shape) != 4 or shape[:2] != (1, 3) or shape[2] != shape[3]:
+        raise PlanError(f"{slot.name} gives {'x'.join(map(str, shape))}, not a square picture", where=where)
+    return int(shape[2])

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from gpupipe.engines.base import Profile, dtype_of
 from gpupipe.faces import choose, operate
-from gpupipe.faces.detect import Wanted, faces_of, look, shown
+from gpupipe.faces.detect import STEP, Wanted, faces_of, look, shown
+from gpupipe.faces.engine import Batched
 from gpupipe.faces.follow import Likeness
 from gpupipe.faces.identity import Identity, reference
 from gpupipe.faces.line import Line
-from gpupipe.faces.networks import Through, card_of
+from gpupipe.faces.networks import card_of, network_of, rehearsed
 from gpupipe.faces.paste import Mask
 from gpupipe.faces.rework import Cut, Laying, Rework
 from gpupipe.faces.sight import Following, Sight
@@ -25,31 +27,34 @@ from gpupipe.stages._face_settings import Select
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpupipe.engines.base import Precision
     from gpupipe.faces.found import Faces
     from gpupipe.faces.line import Chooser
     from gpupipe.format import FrameFormat
-    from gpupipe.models.card import Card
     from gpupipe.stages._face_settings import FaceSettings, Operation
     from gpupipe.stages.face import Face
 
+    Detector = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
+
 _WHERE = "stages.face"
+_CROPS = 8
+"""Faces that a network gets at once; a GPU is well filled by them."""
 
 
 def build(stage: Face, source: FrameFormat) -> Line:
     """Loads and tries every network on the device of `source`. Raises PlanError where one does not fit."""
     settings, device = stage.settings, torch.device(source.device)
-    precision = torch.float16 if source.pixels.name == "rgbf16" else torch.float32
-    detector = _detector(settings.detect.card, device, precision)
-    identity = _identity(settings.track.card, device, precision) if stage.identifies else None
     following = _following(stage, source)
+    wide, high = (-(-side // STEP) * STEP for side in following.look[:2])
+    detector = _detector(stage, (wide, high), source)
+    identity = _identity(settings.track.card, source) if stage.identifies else None
     size = (source.width, source.height)
     sight = Sight(detector, following, size, identity, identity.width if identity else 0)
-    chooser = _chooser(settings, size, _reference(settings, detector, identity, device))
+    chooser = _chooser(settings, size, _reference(stage, identity))
     rework = None
     if settings.operate:
         template, side = stage.cut()
-        work, end = _work(stage, side, device, precision)
-        del end
+        work = _work(stage, side, source)
         rework = Rework(Cut(template, side, settings.align.extent), work, _laying(settings), size, device)
     return Line(sight, chooser, rework, device, debug=settings.debug)
 
@@ -66,47 +71,62 @@ def _following(stage: Face, source: FrameFormat) -> Following:
     )
 
 
-def _precision(card: Card, wanted: torch.dtype) -> torch.dtype:
-    return wanted if card.half else torch.float32
+def _precision(source: FrameFormat, *, half: bool) -> Precision:
+    return "fp16" if half and source.pixels.name == "rgbf16" else "fp32"
 
 
-def _detector(
-    name: str, device: torch.device, wanted: torch.dtype
-) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
+class _Maps(torch.nn.Module):
+    """R'G'B' 0..1 to all of a detector's maps as one tensor, which is what engines run."""
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, rgb: torch.Tensor) -> torch.Tensor:
+        """(N, 3, h, w) to (N, 15, h / 4, w / 4)."""
+        return torch.cat(self.network(rgb * 255), 1)
+
+
+def _detector(stage: Face, size: tuple[int, int], source: FrameFormat) -> Detector:
+    """(N, 3, h, w) R'G'B' 0..255 to four maps; `size` is the width and height of what it mostly sees."""
+    name = stage.settings.detect.card
     card, files = card_of(name, "face-detection", f"{_WHERE}.detect.card")
-    precision = _precision(card, wanted)
-    network = load(card, files).to(device, precision).eval()
+    profile = Profile(stage.rows, size[1], size[0], _precision(source, half=card.half), source.device)
+    network = Batched(
+        _Maps(load(card, files)), name, profile, stage.settings.engine, origin=name, journal=stage.journal
+    )
+    stage.used[name] = network.engine
 
     def detect(rgb: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        maps: tuple[torch.Tensor, ...] = network(rgb.to(precision))
-        return tuple(m.float() for m in maps)
+        return tuple(torch.split(network(rgb / 255).float(), [1, 2, 2, 10], 1))
 
     return detect
 
 
-def _identity(name: str, device: torch.device, wanted: torch.dtype) -> Identity:
+def _identity(name: str, source: FrameFormat) -> Identity:
     card, files = card_of(name, "face-embedding", f"{_WHERE}.track.card")
     crop = card.crop
     assert crop is not None, "a card for embeddings has a crop"
     assert crop.align != "box", "and a template"
-    return Identity(load(card, files), crop.align, crop.size, device, _precision(card, wanted))
+    precision = dtype_of(_precision(source, half=card.half))
+    return Identity(load(card, files), crop.align, crop.size, torch.device(source.device), precision)
 
 
-def _reference(
-    settings: FaceSettings, detector: Callable[[torch.Tensor], tuple[torch.Tensor, ...]], identity: Identity | None,
-    device: torch.device,
-) -> torch.Tensor | None:  # fmt: skip
-    select = settings.select
+def _reference(stage: Face, identity: Identity | None) -> torch.Tensor | None:
+    select, detect, name = stage.settings.select, stage.settings.detect, stage.settings.track.card
     if not isinstance(select, Select) or select.reference is None or identity is None:
         return None
+    card, files = card_of(detect.card, "face-detection", f"{_WHERE}.detect.card")
+    network = load(card, files)  # on the CPU: one picture of any size
 
     def find(rgb: torch.Tensor) -> Faces:
         how = look(rgb.shape[3], rgb.shape[2], max(rgb.shape[2:]))
-        return faces_of(detector(shown(rgb.to(device), how)), how, Wanted(settings.detect.score, 0.0, 8))
+        found = faces_of(network(shown(rgb, how)), how, Wanted(detect.score, 0.0, 8))
+        return found.map(lambda x: x.to(identity.device))
 
     with torch.inference_mode():
-        known = reference(Path(select.reference), find, identity, settings.track.card, f"{_WHERE}.select.reference")
-    return known.to(device)
+        known = reference(Path(select.reference), find, identity, name, f"{_WHERE}.select.reference")
+    return known.to(identity.device)
 
 
 def _chooser(settings: FaceSettings, size: tuple[int, int], known: torch.Tensor | None) -> Chooser:
@@ -130,27 +150,26 @@ def _laying(settings: FaceSettings) -> Laying:
     return Laying(Mask(blend.mask, blend.feather, blend.opacity), blend.match_color, blend.method == "poisson")
 
 
-def _work(
-    stage: Face, side: int, device: torch.device, precision: torch.dtype
-) -> tuple[list[Callable[[torch.Tensor], torch.Tensor]], int]:  # fmt: skip
-    """What is done to crops, and the side that they have in the end."""
-    calls = []
+def _work(stage: Face, side: int, source: FrameFormat) -> list[Callable[[torch.Tensor], torch.Tensor]]:
+    """What is done to crops that begin with `side` pixels."""
+    calls: list[Callable[[torch.Tensor], torch.Tensor]] = []
     for n, operation in enumerate(stage.settings.operate):
         if operation.network is None:
             calls.append(_simple(operation))
             continue
         slot, where = stage.slots()[n], f"{_WHERE}.operate[{n}]"
-        through = Through(_network(operation, where), slot, device, precision if slot.half else torch.float32)
-        if slot.size is not None and slot.size != side:
-            calls.append(partial(operate.sized, side=slot.size))
-            side = slot.size
-        elif side % slot.multiple:
-            side += -side % slot.multiple
-            calls.append(partial(operate.sized, side=side))
-        with torch.inference_mode():
-            side = through.rehearse(side, where)
-        calls.append(through)
-    return calls, side
+        wanted = slot.size or side + -side % slot.multiple
+        if wanted != side:
+            calls.append(partial(operate.sized, side=wanted))
+        network = network_of(_network(operation, where), slot)
+        profile = Profile(
+            1 if slot.single else _CROPS, wanted, wanted, _precision(source, half=slot.half), source.device
+        )  # fmt: skip
+        side = rehearsed(network, slot, wanted, where)
+        through = Batched(network, slot.name, profile, stage.settings.engine, origin=where, journal=stage.journal)
+        stage.used[slot.name] = through.engine
+        calls.append(lambda faces, through=through: through(faces).float())  # type: ignore[misc]
+    return calls
 
 
 def _network(operation: Operation, where: str) -> torch.nn.Module:

@@ -9,6 +9,7 @@ import numpy as np
 
 from gpupipe.errors import PlanError
 from gpupipe.faces.networks import Slot, card_of, own_slot, slot_of
+from gpupipe.journal import Journal
 from gpupipe.stages import base
 from gpupipe.stages._face_settings import FaceSettings, Select, Through
 
@@ -35,6 +36,9 @@ class Face(base.Stage):
 
     def __init__(self, settings: FaceSettings) -> None:
         self.settings = settings
+        self.journal, self.rows = Journal(), 1
+        self.used: dict[str, str] = {}
+        """The engine of each network, once `prepare` has chosen it."""
         self._slots: dict[int, Slot] | None = None
         self._line: Line | None = None
 
@@ -107,12 +111,20 @@ class Face(base.Stage):
                 card.licence.weights,
                 card.source.label,
                 card.source.sha256 or "",
-                "eager",
+                self.used.get(card.name, self.settings.engine),
             )
             for card in cards
         ]
         own = [op.network.onnx for op in self.settings.operate if op.network is not None and op.network.onnx]
-        return (*used, *(base.ModelUse(Path(path).name, "the user's own", path, "", "eager") for path in own))
+        return (
+            *used,
+            *(
+                base.ModelUse(
+                    Path(path).name, "the user's own", path, "", self.used.get(Path(path).name, self.settings.engine)
+                )
+                for path in own
+            ),
+        )
 
     def source_type(self) -> base.SourceType | None:
         """See `base.Stage`: anonymised faces hide, generated ones claim."""
@@ -120,6 +132,10 @@ class Face(base.Stage):
         if "generate" in names:
             return "compositeWithTrainedAlgorithmicMedia"
         return "algorithmicallyEnhanced" if "enhance" in names else None
+
+    def attend(self, journal: Journal, rows: int) -> None:
+        """See `base.Stage`."""
+        self.journal, self.rows = journal, rows
 
     def prepare(self, source: FrameFormat) -> None:
         """Loads every network and runs each once."""

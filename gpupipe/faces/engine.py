@@ -1,0 +1,64 @@
+"""A network run by an engine, for any number of pictures of one size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from gpupipe.engines.base import dtype_of
+from gpupipe.engines.cache import EngineCache
+from gpupipe.engines.identity import digest_of
+from gpupipe.engines.select import Selector, candidates, named
+from gpupipe.models import folder
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from gpupipe.engines.base import Profile
+    from gpupipe.journal import Journal
+
+
+class Batched:
+    """Called with (n, 3, h, w), it gives what the network gives, in batches of the one size that was built.
+
+    Args:
+        network: takes R'G'B' 0..1 and gives one tensor.
+        name: for words.
+        profile: the one shape, precision and device.
+        engine: its name, or auto.
+        origin: what the network was made from, beside its weights.
+        journal: told what is built and what is left out.
+
+    Raises EngineError where an engine that was named does not do it.
+    """
+
+    def __init__(
+        self, network: nn.Module, name: str, profile: Profile, engine: str, *, origin: str, journal: Journal
+    ) -> None:
+        plain = candidates(engine, profile.device) == (named("eager"),)
+        digest = "" if plain else digest_of(network, origin)
+        moved = network.to(profile.device, dtype_of(profile.precision)).eval()
+        selector = Selector(
+            moved, digest, engine, EngineCache(folder.engines(), say=journal.say),
+            say=lambda line: journal.say(f"{name}: {line}"),
+            warn=lambda line: journal.warn("engine-left-out", f"{name}: {line}"),
+        )  # fmt: skip
+        self._profile = profile
+        with torch.inference_mode():
+            self._built = selector(profile)
+        self.engine = self._built.engine
+        """Which it is."""
+
+    def __call__(self, pictures: Tensor) -> Tensor:
+        """In the network's precision."""
+        batch = self._profile.batch
+        ready = pictures.to(self._profile.dtype)
+        parts = [self._run(ready[first : first + batch]) for first in range(0, len(ready), batch)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _run(self, part: Tensor) -> Tensor:
+        missing = self._profile.batch - len(part)
+        if missing and not self._built.flexible:  # the last one again, so that there is one shape only
+            return self._built.run(torch.cat((part, part[-1:].expand(missing, -1, -1, -1))))[:-missing]
+        return self._built.run(part)
