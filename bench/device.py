@@ -1,6 +1,7 @@
 """The GPU tests and the throughput matrix in one call, for a machine with a GPU; prints the tables last.
 
-    python bench/device.py [--no-tests] [--tests "EXPRESSION"] [--matrix NAME ...] [--frames N] [--runs N] [--only ROW]
+    python bench/device.py [--no-tests] [--tests "EXPRESSION"] [--jobs N]
+                           [--matrix NAME ...] [--frames N] [--runs N] [--only ROW]
 
 Every entry of the matrix is one `gpupipe bench`; its report goes to bench/results/gpu_NAME.json as soon as it is whole.
 """
@@ -47,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-tests", action="store_true")
     parser.add_argument("--tests", default="", help="pytest -k")
+    parser.add_argument("--jobs", type=int, default=1, help="tests side by side")
     parser.add_argument("--matrix", nargs="*", default=list(MATRIX), choices=list(MATRIX))
     parser.add_argument("--frames", type=int, help="of every clip")
     parser.add_argument("--runs", type=int, default=3)
@@ -55,7 +57,9 @@ def main() -> None:
     args = parser.parse_args()
     failed = 0
     if not args.no_tests:
-        options = ["-m", "gpu", "-q", "-p", "no:cacheprovider", "-k", args.tests, "tests"]
+        options = ["-m", "gpu and not nvenc", "-q", "-p", "no:cacheprovider", "-k", args.tests, "tests"]
+        if args.jobs > 1:  # by pytest-xdist
+            options += ["-n", str(args.jobs), "--dist", "worksteal"]
         command = [sys.executable, "-m", "pytest", *options]
         failed = subprocess.run(command, cwd=ROOT, check=False).returncode
     reports = [measure(name, args) for name in args.matrix]
