@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from gpupipe import stages
+from gpupipe.device.host import rooms
 from gpupipe.render.watch import enter
 from gpupipe.stages.base import Stage
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST, ROOM = 8, 1 << 30
 """Pictures at once, and bytes that they may take together; more are of no use beside decoder and encoder."""
+SHARE = 8
+"""They take one part in so many of the memory that is left."""
 
 
 def abreast(plan: Plan) -> int:
@@ -32,8 +35,9 @@ def abreast(plan: Plan) -> int:
     made = [stages.load(step.name) for step in plan.steps if step.kind == "stage"]
     if not plan.steps or plan.device != "cpu" or any(stage.heavy or hasattr(stage, "lead") for stage in made):
         return 1
+    room = min([ROOM, *(place.left // SHARE for place in rooms(plan.host_limit))]) // plan.sessions
     size = max(_bytes(step) for step in plan.steps)
-    return max(1, min((os.cpu_count() or 1) // plan.sessions, MOST, ROOM // size))
+    return max(1, min((os.cpu_count() or 1) // plan.sessions, MOST, room // size))
 
 
 def _bytes(step: Step) -> int:

@@ -17,6 +17,7 @@ import torch
 from gpupipe import stages
 from gpupipe.config import parse_config
 from gpupipe.device import open_lane
+from gpupipe.device.host import Room
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.frame import FrameBatch
 from gpupipe.journal import Journal
@@ -155,3 +156,6 @@ def test_how_many_by_memory_sessions_and_stages(tmp_path: Path, corpus: Path, mo
     assert planned({"warp": {"rotate": 3}}) == 8
     assert planned({"resize": {"width": 3840, "height": 2160}}) == (1 << 30) // (3840 * 2160 * 48)
     assert planned(None) == 8
+    scratch = 1280 * 720 * 48
+    monkeypatch.setattr(ahead, "rooms", lambda _: [Room(8 * 3 * scratch, 1 << 40)])
+    assert planned({"resize": {"width": 1280, "height": 720}}) == 3
