@@ -70,11 +70,11 @@ class Host(NamedTuple):
         return {**os.environ, "LD_LIBRARY_PATH": libraries, "PYTHONPATH": paths, "NVENC_SHIM": faults}
 
     def run(
-        self, *command: object, faults: str = "", timeout: int = 60, stdin: str = ""
+        self, *command: object, faults: str = "", timeout: int = 60, stdin: str = "", **variables: str
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *map(str, command)], input=stdin, capture_output=True, text=True, errors="replace",
-            env=self.environment(faults), cwd=ROOT, check=False, timeout=timeout,
+            env={**self.environment(faults), **variables}, cwd=ROOT, check=False, timeout=timeout,
         )  # fmt: skip
 
 

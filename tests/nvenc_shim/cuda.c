@@ -9,9 +9,10 @@ typedef int (*Copy)(void *, uint64_t, size_t, void *);
 typedef int (*Sync)(void *);
 typedef int (*Create)(void **, unsigned);
 
-static atomic_ulong copies;
+static atomic_ulong copies, copied;
 
 __attribute__((visibility("default"))) uint64_t nvenc_shim_copies(void) { return copies; }
+__attribute__((visibility("default"))) uint64_t nvenc_shim_bytes(void) { return copied; }
 
 int copy_to_host(void *context, void *stream, uint64_t device, void *host, size_t bytes) {
     static void *cuda;
@@ -33,5 +34,6 @@ int copy_to_host(void *context, void *stream, uint64_t device, void *host, size_
     void *popped;
     pop(&popped);
     copies++;
+    copied += bytes;
     return failed ? -1 : 0;
 }

@@ -6,6 +6,7 @@
 #include "session.h"
 
 static int sessions;
+static long pictures; /* of all sessions since the fault `after` was asked for */
 
 NVENCSTATUS say(Session *s, NVENCSTATUS status, const char *why) {
     if (s) snprintf(s->error, sizeof s->error, "%s", why);
@@ -129,6 +130,8 @@ NVENCSTATUS encode_picture(void *handle, NV_ENC_PIC_PARAMS *p) {
     if (!r || !b || !r->mapped) return say(s, NV_ENC_ERR_RESOURCE_NOT_MAPPED, "picture or bitstream is not mapped");
     if (s->sent - s->got >= RING) return say(s, NV_ENC_ERR_NOT_ENOUGH_BUFFER, "bitstreams are not fetched");
     if (fault("frame") >= 0 && s->sent == fault("frame")) return say(s, NV_ENC_ERR_GENERIC, "injected failure");
+    if (fault("after") < 0) pictures = 0;
+    else if (__atomic_fetch_add(&pictures, 1, __ATOMIC_SEQ_CST) >= fault("after")) return say(s, NV_ENC_ERR_GENERIC, "injected failure");
     if (!s->coder) {
         s->asked.depth = s->hevc && deep(r->format) ? 10 : s->asked.depth;
         s->asked.chroma444 |= r->format == NV_ENC_BUFFER_FORMAT_YUV444 || r->format == NV_ENC_BUFFER_FORMAT_YUV444_10BIT;

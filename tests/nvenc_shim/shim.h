@@ -30,7 +30,7 @@ Coder *open_hevc(const Asked *);
 
 /* cuda.c */
 int copy_to_host(void *context, void *stream, uint64_t device, void *host, size_t bytes);
-uint64_t nvenc_shim_copies(void); /* exported: for the audit of copies */
+uint64_t nvenc_shim_copies(void), nvenc_shim_bytes(void); /* exported: for the audit of copies */
 
 /* faults.c: what $NVENC_SHIM asks, "name" or "name=number", separated by commas; -1 where it does not */
 long fault(const char *name);
