@@ -226,20 +226,20 @@ class NvencEncoder:
             params = self._library.NV_ENC_PIC_PARAMS()
             params.inputTimeStamp = self._count
             self._count += 1
-            packets += self._packets(self._call(self._session.Encode, _Surface(surface), params))
+            packets += self._packets(self._call("Encode", _Surface(surface), params))
         return packets
 
     def finish(self) -> list[Packet]:
         """See `base.Encoder`. Raises DeviceError where pictures were lost inside."""
-        packets = self._packets(self._call(self._session.EndEncode)) + self._clock.drain()
+        packets = self._packets(self._call("EndEncode")) + self._clock.drain()
         if self._pictures:
             lost = ", ".join(str(pts) for pts, _ in list(self._pictures.values())[:5])
             raise DeviceError(f"NVENC lost {len(self._pictures)} pictures", where=f"pts {lost}")
         return packets
 
-    def _call(self, function: Any, *args: Any) -> list[dict[str, Any]]:
-        try:
-            found: list[dict[str, Any]] = function(*args)
+    def _call(self, name: str, *args: Any) -> list[dict[str, Any]]:
+        try:  # the method has no name here: an error that someone keeps would keep the session open
+            found: list[dict[str, Any]] = getattr(self._session, name)(*args)
         except Exception as error:  # noqa: BLE001  its exceptions share no base
             raise DeviceError(f"NVENC failed: {encoder_reason(error)}", where=self._lane.device) from None
         return found

@@ -108,6 +108,7 @@ def start_lanes(
     workers: list[SegmentWorker] = []
     lanes: list[tuple[str, Callable[[], None]]] = []
     encoders = EncoderSessions(make, board, crew, journal)
+    stack.callback(encoders.abandon)
     if plan.decoder == "nvdec":
         workers, lanes = _device_workers(plan, board, crew, journal=journal, make=make, encoders=encoders, stop=stop)
     else:

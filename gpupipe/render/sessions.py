@@ -34,6 +34,7 @@ class EncoderSessions:
         self._make, self._board, self._journal = make, board, journal
         self._meeting = crew.meeting()
         self._open = 0
+        self._given: list[Encoder] = []
         self._most: int | None = None
 
     def open(self, index: int, lane: Lane) -> Encoder:
@@ -57,13 +58,21 @@ class EncoderSessions:
                 raise
             with self._meeting:
                 line.popleft()
+                self._given.append(encoder)
                 self._meeting.notify_all()
             return encoder
 
     def close(self, encoder: Encoder) -> None:
         """A segment is encoded. The encoder's template can still be asked for."""
         encoder.close()
+        with self._meeting:
+            self._given.remove(encoder)
         self._left()
+
+    def abandon(self) -> None:
+        """After all lanes have ended: closes what those that failed left open, so that a second try finds it free."""
+        while self._given:
+            self._given.pop().close()
 
     def _room(self) -> bool:
         return self._most is None or self._open < self._most

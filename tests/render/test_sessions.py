@@ -80,8 +80,8 @@ def test_with_fewer_sessions_than_runners_the_file_is_the_same(
     ("status", "code", "text"),
     [
         (10, 7, "no NVENC session is left on this GPU, or no memory for one (close other programs that encode, or use a libav"),
-        (2, 1, "cpu: NVENC does not open for nv12 128x96 on cpu: this GPU has no NVENC (use `encoder: auto`, or other options"),
-        (12, 1, "nvEncOpenEncodeSessionEx (error 12: this NVENC does not do that) (use `encoder: auto`, or other options"),
+        (2, 5, "cpu: NVENC does not open for nv12 128x96 on cpu: this GPU has no NVENC (use `encoder: auto`, or other options"),
+        (12, 5, "nvEncOpenEncodeSessionEx (error 12: this NVENC does not do that) (use `encoder: auto`, or other options"),
     ],
 )  # fmt: skip
 def test_none_at_all_is_one_line(
@@ -96,6 +96,24 @@ def test_none_at_all_is_one_line(
     assert text in lines[0]
     assert not output.exists()
     assert list(tmp_path.glob("*.mp4")) == []
+
+
+def test_a_run_that_fails_leaves_no_session_open(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Limited(64)
+    nvenc_on_cpu.use(monkeypatch, library)
+    encode = nvenc_on_cpu.nvenc_double.PyNvEncoder.Encode
+
+    def fail(self: object, frame: object, picture: object) -> list[dict]:
+        if picture.inputTimeStamp == 12:
+            del self  # the real one has no frame that would hold it
+            raise nvenc_on_cpu.nvenc_double.PyNvVCException("EncodeFrame : \nError code : 20\nError Type : broken\n")
+        return encode(self, frame, picture)
+
+    monkeypatch.setattr(nvenc_on_cpu.nvenc_double.PyNvEncoder, "Encode", fail)
+    with pytest.raises(DeviceError, match="NVENC failed: broken") as kept:  # and with it the frames of all that ran
+        run(clip, tmp_path / "out.mp4")
+    assert (library.open, library.most_open > 0) == (0, True)
+    assert kept.value.exit_code == 5
 
 
 class Encoder(SimpleNamespace):
