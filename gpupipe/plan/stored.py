@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import importlib
+import inspect
 import json
 import os
 import sys
@@ -10,42 +13,52 @@ import types
 import typing
 from enum import Enum, IntEnum
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from gpupipe.codecs.base import EncoderSettings
-from gpupipe.config import AudioEncode, Quality
 from gpupipe.errors import PlanError
-from gpupipe.format import PIXEL_FORMATS, FrameFormat, PixelFormat
-from gpupipe.media.segments import Segment
-from gpupipe.media.source import SourceInfo, Track
+from gpupipe.format import PIXEL_FORMATS, PixelFormat
 from gpupipe.plan.model import Plan
 
 T = TypeVar("T")
 FORMAT = 1
-_NAMES = {
-    kind.__name__: kind
-    for kind in (
-        *(AudioEncode, EncoderSettings, Fraction, FrameFormat, Path, PixelFormat),
-        *(Quality, Segment, SourceInfo, Track),
-    )
-}
-"""What the annotations of a plan's parts name, and their modules import for type checkers only."""
+_AROUND = ("format", "digest", "facts", "run")
+"""What of a file is no field of the plan; a ledger's has the facts that it was begun with."""
+
+
+@cache
+def _names(module: str) -> dict[str, object]:
+    """What a module's annotations name: its own names, and those that it imports for type checkers only."""
+    found = dict(vars(sys.modules[module]))
+    for block in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))):
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING":
+            for node in block.body:
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    owner = vars(importlib.import_module(node.module))
+                    found |= {name.asname or name.name: owner[name.name] for name in node.names if name.name in owner}
+    return found
 
 
 def absolute(plan: Plan) -> Plan:
     """The plan with every path absolute: it means the same from any folder, and has the same digest."""
-
-    def whole(value: object) -> object:
-        return os.path.abspath(value) if isinstance(value, str) and os.path.isfile(value) else value  # noqa: PTH113, PTH100  any text is asked
-
-    steps = tuple(
-        dataclasses.replace(step, settings={k: whole(v) for k, v in step.settings.items()}) for step in plan.steps
-    )
+    steps = tuple(dataclasses.replace(step, settings=_whole(step.settings)) for step in plan.steps)
     source = dataclasses.replace(plan.source, path=plan.source.path.absolute())
-    return dataclasses.replace(plan, source=source, steps=steps, output=plan.output.absolute())
+    signer = plan.provenance
+    if signer is not None:
+        signer = dataclasses.replace(signer, certificate=_whole(signer.certificate), key=_whole(signer.key))
+    return dataclasses.replace(plan, source=source, steps=steps, output=plan.output.absolute(), provenance=signer)
+
+
+def _whole(value: Any) -> Any:
+    """Plain data with every text absolute that is the name of a file."""
+    if isinstance(value, dict):
+        return {key: _whole(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_whole(one) for one in value]
+    return os.path.abspath(value) if isinstance(value, str) and os.path.isfile(value) else value  # noqa: PTH113, PTH100  any text is asked
 
 
 def dump(plan: Plan) -> dict[str, object]:
@@ -58,7 +71,7 @@ def load(data: dict[str, Any], where: str) -> Plan:
     if not isinstance(data, dict) or data.get("format") != FORMAT or "digest" not in data:
         raise PlanError("is no plan of this version", where=where, hint="make one by `gpupipe plan --save`")
     try:
-        plan = restored(Plan, {k: v for k, v in data.items() if k not in ("format", "digest")})
+        plan = restored(Plan, {k: v for k, v in data.items() if k not in _AROUND})
         chapters = tuple({**c, "time_base": Fraction(str(c["time_base"]))} for c in plan.source.chapters)
         plan = dataclasses.replace(plan, source=dataclasses.replace(plan.source, chapters=chapters))
     except (KeyError, TypeError, ValueError) as error:
@@ -105,7 +118,7 @@ def _made(kind: Any, data: Any) -> Any:  # noqa: PLR0911  one answer a kind of t
 
 
 def _object(kind: Any, data: dict[str, Any]) -> Any:
-    hints = typing.get_type_hints(kind, vars(sys.modules[kind.__module__]), _NAMES)
+    hints = typing.get_type_hints(kind, _names(kind.__module__))
     if unknown := set(data) - set(hints):
         raise KeyError(f"{kind.__name__} has no {min(unknown)}")
     return kind(**{name: _made(hints[name], value) for name, value in data.items()})

@@ -13,6 +13,8 @@ import av
 from gpupipe.errors import SourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpupipe.plan import Plan
 
 _SAMPLES, _SAMPLE = 16, 1 << 16
@@ -24,8 +26,17 @@ _WORDS = {
 
 def inputs(plan: Plan) -> tuple[Path, ...]:
     """What a run reads, images and LUTs of stages too: none of it may become the output, and all of it decides."""
-    texts = (value for step in plan.steps for value in step.settings.values() if isinstance(value, str))
+    texts = (text for step in plan.steps for text in _texts(step.settings))
     return (plan.source.path, *(Path(text) for text in texts if os.path.isfile(text)))  # noqa: PTH113  any text is asked
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text in plain data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
 
 
 def fingerprint(path: Path) -> dict[str, object]:

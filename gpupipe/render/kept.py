@@ -27,6 +27,7 @@ from gpupipe.render.pieces import BadPieceError, read
 from gpupipe.render.progress import Outcome, Tally
 from gpupipe.render.segmented import Join, start_lanes
 from gpupipe.render.shelf import Shelf
+from gpupipe.render.short import short_memory
 from gpupipe.render.target import measured, open_muxer
 from gpupipe.render.watch import enter
 
@@ -58,7 +59,7 @@ def run_kept(plan: Plan, *, overwrite: bool, restart: bool, journal: Journal, st
             for entry in piece.warnings:
                 journal.add(entry)
         meter.reach(meter.kept)
-        with telling(ledger):
+        with telling(ledger), short_memory():
             return _until_joined(ledger, overwrite=overwrite, journal=journal, stop=stop, meter=meter)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import socket
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -16,10 +15,10 @@ from gpupipe.errors import GpupipeError, MediaError, PlanError
 from gpupipe.media.output import LEDGER, describe_os_error
 from gpupipe.plan.stored import absolute, dump, load
 from gpupipe.render import facts
-from gpupipe.render.pieces import BadPieceError, Piece, PieceWriter, verify
+from gpupipe.render.pieces import BadPieceError, Piece, PieceWriter, take_in, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpupipe.plan import Plan
 
@@ -57,7 +56,8 @@ class Ledger:
         self._facts = facts.facts(self.plan)
         self.digest = facts.digest(self.plan, self._facts)
         with self.writing():
-            (self.folder / SEGMENTS).mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(exist_ok=True)
+            (self.folder / SEGMENTS).mkdir(exist_ok=True)
             self._lock = (self.folder / LOCK).open("ab")
             try:
                 fcntl.flock(self._lock, (fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -70,9 +70,8 @@ class Ledger:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # a run that was refused, or did not get far, leaves nothing
-            if not self._shared and not any((self.folder / SEGMENTS).glob("*.seg")):
-                shutil.rmtree(self.folder)
+        if not self._shared and not self._finished():  # a run that was refused, or did not get far, leaves nothing
+            self.remove()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -84,11 +83,11 @@ class Ledger:
         that is lost or damaged is written again: every segment says itself what made it.
         """
         with self.writing():
-            before = None if restart else self._read(PLAN)
             if restart:
                 self.clear()
-            if before is None:
-                self._write(PLAN, {**dump(self.plan), **self._facts, "run": self.digest})
+            before = self._read(PLAN)
+            if before is None or not self._finished():
+                self._write(PLAN, {**dump(self.plan), "facts": self._facts, "run": self.digest})
             elif before.get("run") != self.digest:
                 self._refuse(self._changes(before))
         self.sweep()
@@ -97,16 +96,15 @@ class Ledger:
         self.log("begin", segments=len(self.plan.segments), kept=len(self.pieces))
 
     def _changes(self, before: dict[str, Any]) -> list[str]:
-        told = facts.changed({k: before.get(k) for k in self._facts}, self._facts)
-        plan = {k: v for k, v in before.items() if k not in self._facts and k != "run"}
+        told = facts.changed(before.get("facts"), self._facts)
         try:
-            old = load(plan, str(self.folder / PLAN)).deciding()
+            old = load(before, str(self.folder / PLAN)).deciding()
         except GpupipeError:
             return [f"gpupipe was {before.get('version')}, is {self.plan.version}", *told]
         return [*facts.changed(old, self.plan.deciding()), *told]
 
     def _refuse(self, changes: list[str]) -> NoReturn:
-        done = len(list((self.folder / SEGMENTS).glob("*.seg")))
+        done = len(self._finished())
         more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
         raise PlanError(
             f"{done} segments of another run are kept: {'; '.join(changes[:_SHOWN])}{more}",
@@ -149,6 +147,16 @@ class Ledger:
         """A new file for a segment."""
         with self.writing():
             return PieceWriter(self.path(index), self.digest)
+
+    def accept(self, index: int, data: Iterable[bytes]) -> Piece:
+        """Takes in the file of a segment that was rendered into a ledger elsewhere, in chunks.
+
+        Raises BadPieceError where it is not whole or was made by another plan, source or version.
+        """
+        with self.writing():
+            piece = take_in(self.path(index), data, self.digest)
+        self.finished(index, piece)
+        return piece
 
     def finished(self, index: int, piece: Piece) -> None:
         """A segment has its name."""
@@ -213,17 +221,22 @@ class Ledger:
         for part in (*(self.folder / SEGMENTS).glob(".*.part"), *self.folder.glob(".*.part")):
             part.unlink(missing_ok=True)
 
+    def _finished(self) -> list[Path]:
+        return list((self.folder / SEGMENTS).glob("*.seg"))
+
     def clear(self) -> None:
         """Throws all that is done away; the folder stays."""
         self.sweep()
-        for path in (*(self.folder / SEGMENTS).iterdir(), self.folder / LOG, self.folder / PLAN):
+        for path in (*self._finished(), self.folder / LOG, self.folder / PLAN):
             path.unlink(missing_ok=True)
         self.pieces = {}
 
     def remove(self) -> None:
-        """The output has its name: the ledger goes. What says so goes last."""
+        """The output has its name: the ledger goes, but for what others have put there. What says so goes last."""
         with suppress(OSError):
-            shutil.rmtree(self.folder / SEGMENTS)
+            for path in (*self._finished(), *(self.folder / SEGMENTS).glob(".*.part"), *self.folder.glob(".*.part")):
+                path.unlink(missing_ok=True)
+            (self.folder / SEGMENTS).rmdir()
             for name in (LOG, PLAN, LOCK, _FINISHED):
                 (self.folder / name).unlink(missing_ok=True)
-            shutil.rmtree(self.folder)
+            self.folder.rmdir()

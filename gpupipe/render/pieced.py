@@ -42,7 +42,7 @@ def segments(
     wanted = sorted(set(indices))
     if wanted and not 0 <= wanted[0] <= wanted[-1] < len(plan.segments):
         raise MediaError(f"the plan has segments 0 to {len(plan.segments) - 1}", where=f"segment {wanted[-1]}")
-    with Ledger(plan, shared=True, folder=folder) as ledger, short_memory(), telling(ledger):
+    with Ledger(plan, shared=True, folder=folder) as ledger, telling(ledger), short_memory():
         ledger.begin(only=wanted)
         render_missing(ledger, journal, stop, meter=meter, only=wanted)
         return [ledger.pieces[index] for index in wanted]
@@ -63,7 +63,7 @@ def join(
 
     Raises MediaError where segments are missing or were damaged, and what `render.render` raises.
     """
-    with Ledger(plan) as ledger, short_memory():
+    with Ledger(plan) as ledger:
         if (done := joined_before(ledger, named)) is not None:
             return done
         ledger.begin()
@@ -71,7 +71,7 @@ def join(
         for piece in ledger.pieces.values():
             for entry in piece.warnings:
                 journal.add(entry)
-        with telling(ledger):
+        with telling(ledger), short_memory():
             try:
                 return join_kept(ledger, overwrite=overwrite, journal=journal, stop=stop, meter=meter, named=named)
             except BadPieceError:

@@ -21,7 +21,7 @@ from gpupipe.journal import Entry
 from gpupipe.render.board import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from gpupipe.codecs.base import Encoder
@@ -52,6 +52,11 @@ class Piece:
     """What was noticed while it was rendered."""
 
 
+def _part_of(path: Path) -> Path:
+    """Its name until it is whole: no other process of any machine has the same."""
+    return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.part")
+
+
 class BadPieceError(Exception):
     """A segment's file is not what was written; the message says what is wrong. Never seen outside."""
 
@@ -61,7 +66,7 @@ class PieceWriter:
 
     def __init__(self, path: Path, digest: str) -> None:
         self._path, self._digest = path, digest
-        self._part = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.part")
+        self._part = _part_of(path)
         self._file = self._part.open("wb")
         self._hash = hashlib.sha256()
         self._bytes = self.frames = self.packets = 0
@@ -160,6 +165,26 @@ def verify(path: Path, *, thorough: bool = True) -> Piece:
         except _WRONG as error:
             raise BadPieceError(f"it is no segment of this version: {error}") from None
     return Piece(digest, frames, first, last, size, seen, warnings)
+
+
+def take_in(path: Path, data: Iterable[bytes], digest: str) -> Piece:
+    """Writes a file that was made elsewhere, in chunks; it gets its name when it verifies and is of that digest.
+
+    Raises BadPieceError where it does not, OSError where it cannot be written.
+    """
+    part = _part_of(path)
+    try:
+        with part.open("wb") as file:
+            file.writelines(data)
+            file.flush()
+            os.fsync(file.fileno())
+        piece = verify(part)
+        if piece.digest != digest:
+            raise BadPieceError("it is of another plan, source or version")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return piece
 
 
 def read(path: Path, encoder: Encoder) -> Iterator[Part]:

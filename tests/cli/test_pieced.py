@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpupipe.journal import Journal
 from gpupipe.media.output import OutputFile
-from gpupipe.render.pieces import PieceWriter
+from gpupipe.plan.stored import read_plan
+from gpupipe.render.ledger import Ledger
+from gpupipe.render.pieced import segments
+from gpupipe.render.pieces import BadPieceError, PieceWriter
+from gpupipe.render.progress import Meter
+from gpupipe.render.watch import Watch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +72,25 @@ def test_processes_side_by_side(cli, saved, tmp_path, source, monkeypatch) -> No
     assert "it was joined before" in shown.err
     output.write_bytes(b"another")
     assert cli("join", plan).code == 1
+
+
+def test_a_segment_made_elsewhere(saved, tmp_path, source, cli) -> None:
+    """As a farm does it: rendered into a ledger of its own, carried over as bytes, taken in when it is whole."""
+    plan = read_plan(saved[0])
+    meter = Meter(plan, lambda _: None, Watch())
+    segments(plan, [2], journal=Journal(), stop=threading.Event(), meter=meter, folder=tmp_path / "away")
+    data = (tmp_path / "away" / "segments" / "000002.seg").read_bytes()
+    with Ledger(plan) as ledger:
+        ledger.begin()
+        for wrong in (data[:-1], data[:500] + b"x" + data[501:], b""):
+            with pytest.raises(BadPieceError):
+                ledger.accept(2, [wrong])
+        assert ledger.missing() == [0, 1, 2, 3, 4, 5]
+        assert ledger.accept(2, [data[:700], data[700:]]).frames == 25
+        assert ledger.missing() == [0, 1, 3, 4, 5]
+    assert cli("segment", "--quiet", saved[1].with_name("out.mp4.gpupipe") / "plan.json", 0, 1, 3, 4, 5).code == 0
+    assert cli("join", "--quiet", saved[0]).code == 0
+    assert saved[1].read_bytes() == whole(cli, tmp_path, source)
 
 
 def test_a_join_without_all_segments(cli, saved) -> None:

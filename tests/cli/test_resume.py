@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import signal
@@ -291,6 +292,27 @@ def test_a_segment_that_fails_is_tried_once_more(cli, words, monkeypatch, whole,
     assert Path(words[-1]).read_bytes() == whole
 
 
+def test_a_disk_that_fills_up_in_a_segment(cli, words, monkeypatch, whole, tmp_path) -> None:
+    write, full = PieceWriter._write, []
+
+    def filling(self: PieceWriter, data: bytes) -> None:
+        if self._path.stem == "000005" and self._bytes > 5000:
+            full.append(1)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PieceWriter, "_write", filling)
+        shown = cli(*words)
+    assert (shown.code, len(full)) == (1, 2)
+    assert "no space left on the volume of " in shown.err
+    assert "segments are kept, the same command goes on)" in shown.err
+    assert "000005.seg" not in kept(tmp_path)
+    assert not list((tmp_path / "out.mp4.gpupipe" / "segments").glob(".*"))
+    assert cli(*words).code == 0
+    assert Path(words[-1]).read_bytes() == whole
+
+
 def test_out_of_memory_has_a_code_of_its_own(cli, words, monkeypatch) -> None:
     def failing(*_: object) -> None:
         raise MemoryError
@@ -298,7 +320,8 @@ def test_out_of_memory_has_a_code_of_its_own(cli, words, monkeypatch) -> None:
     monkeypatch.setattr(LibavEncoder, "finish", failing)
     shown = cli(*words)
     assert shown.code == 7
-    assert shown.err.startswith("error: out of memory")
+    assert "out of memory: MemoryError" in shown.err
+    assert "Traceback" not in shown.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -318,6 +341,38 @@ def test_a_signal_keeps_what_is_done(tmp_path: Path, source: Path, whole: bytes,
     assert f"{done} of 8 segments are kept, the same command goes on" in err
     assert not list((tmp_path / "out.mp4.gpupipe" / "segments").glob(".*"))
     (tmp_path / "c.yaml").write_text(CONFIG)
+
+
+def test_a_second_signal_stops_at_once(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("veryfast", "veryslow"))
+    process = subprocess.Popen([sys.executable, "-m", "gpupipe", *words], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not kept(tmp_path):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):  # both wait for it then
+        process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "stopped at once; nothing was written under the output's name; finished segments are kept" in err
+    assert kept(tmp_path)
+    assert not (tmp_path / "out.mp4").exists()
+
+
+def test_what_others_put_there_stays(cli, words, tmp_path) -> None:
+    folder = tmp_path / "out.mp4.gpupipe"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    assert cli(*words).code == 0
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_no_folder_is_made_for_the_output(cli, words, tmp_path) -> None:
+    shown = cli(*words[:-1], str(tmp_path / "none" / "out.mp4"))
+    assert shown.code == 1
+    assert "the folder does not exist (create it first)" in shown.err
+    assert tidy(tmp_path) == []
 
 
 def test_two_runs_do_not_share_a_ledger(cli, words, monkeypatch, tmp_path) -> None:
