@@ -4,7 +4,7 @@
 # There, about 2 minutes:           bash bench/nvenc_device.sh [FOLDER with bundles of Python packages and unpack.sh]
 # With a card that has NVENC:       GPUPIPE_REQUIRE_CUDA=1 python3 -m pytest -m nvenc tests/gpu
 set -uo pipefail
-bundles=${1:-.bundle} out=${OUT:-/tmp/nvenc} place=/tmp/nvenc_shim
+bundles=${1:-.bundle} out=${OUT:-/tmp/nvenc} place=$PWD/tests/nvenc_shim/build
 [ -f "$bundles/unpack.sh" ] && . "$bundles/unpack.sh" "$bundles"
 mkdir -p "$place" "$out"
 tar -xJf tests/nvenc_shim/build/nvenc_shim.tar.xz -C "$place" || exit 2
@@ -13,7 +13,7 @@ export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 GPUPIPE_REQ
 env -u LD_LIBRARY_PATH ldd "$place/shim/libnvidia-encode.so.1" | grep -i 'not found' && exit 2
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 python3 -c 'import PyNvVideoCodec as n; print(n.__version__, n._PyNvVideoCodec.__file__, n.GetEncoderCaps(gpuid=0, codec="hevc")["num_max_bframes"])' || exit 2
-timeout 210 python3 -m pytest -q -rA -p no:cacheprovider -m nvenc tests/gpu --timeout 45 --durations 8 \
+timeout 210 python3 -m pytest -q -rA -p no:cacheprovider -m nvenc tests/gpu tests/nvenc_shim --timeout 45 --durations 8 \
   --junitxml "$out/nvenc.xml" > "$out/nvenc.log" 2>&1
 code=$?
 grep -E ' dB$|copies  |bytes, of them|libnvidia-encode is' "$out/nvenc.log"

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import nvenc_double
+from torch.utils.dlpack import DLDeviceType
 
 from gpupipe.codecs import capability, nvenc, pynv
 from gpupipe.plan import encoder
@@ -32,7 +33,7 @@ def allow(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, codec, picture, "cuda:0" if name == "nvenc" else device, video)
 
     monkeypatch.setattr(encoder, "_device_refusal", refusal)
-    monkeypatch.setattr(nvenc._Surface, "__dlpack_device__", lambda _: (2, 0))
+    monkeypatch.setattr(nvenc._Surface, "__dlpack_device__", lambda _: (DLDeviceType.kDLCUDA, 0))
 
 
 def use(monkeypatch: pytest.MonkeyPatch, library: object = nvenc_double) -> None:

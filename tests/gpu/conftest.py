@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from nvenc_place import HOST, shim
 
 from gpupipe.codecs import capability
 
@@ -23,19 +22,6 @@ def clips(request: pytest.FixtureRequest) -> Path:
     """The folder of real files."""
     carried = ROOT / ".clips"
     return carried if carried.is_dir() else request.getfixturevalue("corpus") / "files"
-
-
-HOST = os.environ.get("GPUPIPE_NVENC_HOST") == "1"
-"""Set by tests/nvenc_shim/test_gpu_tests_on_host.py: NVENC's tests run on the CPU, with libcuda a test double too."""
-
-
-def shim() -> ctypes.CDLL | None:
-    """The test double of NVENC's driver library, where that is what the loader finds."""
-    try:
-        library = ctypes.CDLL("libnvidia-encode.so.1")
-    except OSError:
-        return None
-    return library if hasattr(library, "nvenc_shim_copies") else None
 
 
 @pytest.fixture

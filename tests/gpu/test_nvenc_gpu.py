@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import nvenc_clips
 import pytest
-from conftest import shim
 from nvenc_clips import COUNT, LIGHT, MASTERING, Clip, ffprobe, frames, packets, psnr, same_times, seek
+from nvenc_place import shim
 
 from gpupipe.cli import execute
 from gpupipe.cli.console import Console

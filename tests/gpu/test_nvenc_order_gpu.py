@@ -13,8 +13,8 @@ import av
 import numpy as np
 import pytest
 import torch
-from conftest import HOST, shim
 from nvenc_clips import H, W, picture, psnr
+from nvenc_place import HOST, shim
 
 from gpupipe.bench.clip import RECIPES, make_clip
 from gpupipe.cli import execute

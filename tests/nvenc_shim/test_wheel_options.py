@@ -16,6 +16,7 @@ from gpupipe.codecs.nvenc_options import LEVELS, OPTIONS, OWN, Option
 if TYPE_CHECKING:
     from conftest import Host
 
+pytestmark = pytest.mark.nvenc
 HERE = Path(__file__).parent
 CODECS = ("h264", "hevc")  # the shim has no AV1
 CRASHES = {"source_av_format_context"}
