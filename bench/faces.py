@@ -1,0 +1,261 @@
+"""Faces: frames a second of detection alone, of the whole stage with 0, 1, 4 and 8 faces, and from file to file.
+
+    python bench/faces.py [--device cuda:0] [--size 1920x1080] [--batch 16] [--faces 0 1 4 8] [--every 1 4]
+                          [--engines eager auto] [--operate generate] [--face STILL.png] [--cache FOLDER]
+                          [--pipeline FRAMES] [--json bench/results/faces_h200.json]
+
+Each row is the stage `face` on batches of one moving picture that repeats itself: milliseconds a frame called from
+Python, the median of several, and the same for detector and following alone, eagerly and replayed from a CUDA Graph
+(`every: 1` only, since others choose frames on the host). The stage itself runs eagerly: the table says what a graph
+would save. `--pipeline` makes a clip of that many frames with each number of faces and runs it through `gpupipe run`:
+NVDEC to nvJPEG on a GPU with all sessions, libav on the CPU. The still is `../shared/corpus/faces/astronaut_512.png`
+where not given. FOLDER holds fetched weights (`models/`) and takes engines; without it weights are fetched. The file
+is written after every row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does; read when torch is loaded
+
+import av
+import numpy as np
+import torch
+from torch.nn import functional
+
+from gpupipe import stages
+from gpupipe.bench.machine import machine
+from gpupipe.device.timing import seconds_of
+from gpupipe.errors import GpupipeError
+from gpupipe.format import PIXEL_FORMATS, FrameFormat
+from gpupipe.journal import Journal
+from gpupipe.models import folder
+from gpupipe.models.card import find
+from gpupipe.models.fetch import fetch
+
+ROOT = Path(__file__).resolve().parents[1]
+STILL = ROOT.parent / "shared" / "corpus" / "faces" / "astronaut_512.png"
+CARDS = ("centerface", "multistyle26")
+WORK: dict[str, list[dict[str, object]]] = {
+    "generate": [{"generate": {"card": "multistyle26"}}],
+    "blur": [{"blur": {"radius": 0.15}}],
+}
+
+
+@dataclass
+class Row:
+    """One way to run the stage."""
+
+    faces: int
+    every: int
+    engine: str
+    found: float | None = None
+    """Faces a frame that were worked on."""
+    detect_ms: float | None = None
+    """A frame: the detector alone."""
+    sight_ms: float | None = None
+    """A frame: detected, followed, calmed."""
+    sight_graph_ms: float | None = None
+    """The same, replayed from a CUDA Graph."""
+    stage_ms: float | None = None
+    """A frame: all of it."""
+    rate: float | None = None
+    """Frames a second of all of it."""
+    failed: str | None = None
+
+
+def pictures(still: Path, faces: int, size: tuple[int, int], count: int) -> torch.Tensor:
+    """(count, 3, H, W) float32: so many faces in a grey gradient, each moving a little."""
+    with av.open(str(still)) as container:
+        codes = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    head = torch.from_numpy(codes.astype(np.float32) / 255).permute(2, 0, 1)[None, :, 10:230, 120:340]
+    width, height = size
+    columns = max(1, min(faces, 4))
+    side = min(width // (columns + 1), height // (2 if faces <= 4 else 3))
+    head = functional.interpolate(head, size=(side, side), mode="bilinear", antialias=True)[0]
+    out = torch.linspace(0.2, 0.6, width).expand(count, 3, height, width).clone()
+    for t, n in itertools.product(range(count), range(faces)):
+        row, column = divmod(n, columns)
+        x = (column + 1) * width // (columns + 1) - side // 2 + 2 * t % 16
+        y = (row + 1) * height // (-(-faces // columns) + 1) - side // 2 + t % 8
+        x, y = max(0, min(x, width - side)), max(0, min(y, height - side))
+        out[t, :, y : y + side, x : x + side] = head
+    return out
+
+
+def stage_of(every: int, engine: str, args: argparse.Namespace) -> Any:
+    """The stage, prepared for a batch."""
+    width, height = size_of(args)
+    kind = stages.load("face")
+    settings = {
+        "detect": {"every": every, "most": 8}, "operate": WORK[args.operate], "engine": engine,
+        "align": {"template": "ffhq512", "size": 256},
+    }  # fmt: skip
+    stage = kind(kind.Settings.model_validate(settings, strict=False))
+    pixels = PIXEL_FORMATS["rgbf32" if args.device == "cpu" else "rgbf16"]
+    source = FrameFormat(pixels, width, height, device=args.device)
+    stage.attend(Journal(), args.batch)
+    stage.output_format(source)
+    stage.prepare(source)
+    return stage
+
+
+def row(faces: int, every: int, engine: str, args: argparse.Namespace) -> Row:
+    """Times one way."""
+    made = Row(faces, every, engine)
+    try:
+        stage = stage_of(every, engine, args)
+        rgb = pictures(args.face, faces, size_of(args), args.batch).to(args.device)
+        rgb = rgb if args.device == "cpu" else rgb.half()
+        line, memory = stage._line, stage.remember()  # noqa: SLF001  its parts are timed
+        sight = line._sight  # noqa: SLF001
+        from gpupipe.faces.detect import shown  # noqa: PLC0415
+
+        for _ in range(3):  # so that every face has a past
+            stage.follow((rgb,), memory)
+        seen, chosen = line.chosen(rgb, memory.tensors, 0)
+        made.found = float(chosen.sum()) / len(rgb)
+        small = shown(rgb, sight.how.look)
+        each = 1000 / len(rgb)
+        made.detect_ms = each * seconds_of(lambda: sight._detector(small), args.device)  # noqa: SLF001
+        made.sight_ms = each * seconds_of(lambda: sight(rgb, memory.tensors, 0), args.device)
+        if args.device != "cpu" and every == 1:
+            made.sight_graph_ms = each * replayed(lambda: sight(rgb, memory.tensors, 0).faces.boxes, args.device)
+        made.stage_ms = each * seconds_of(lambda: stage.follow((rgb,), memory), args.device)
+        made.rate = 1000 / made.stage_ms
+        del seen
+    except (GpupipeError, RuntimeError) as error:
+        made.failed = str(error).strip().partition("\n")[0]
+    return made
+
+
+def replayed(call: Any, device: str) -> float:
+    """Seconds of a replay of what `call` does; on a stream of its own, as captures must be."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = call()
+    seconds = seconds_of(graph.replay, device, rounds=50)
+    if not bool(torch.isfinite(kept).all()):
+        raise RuntimeError("a replay gives what is no number")
+    return seconds
+
+
+def pipeline(faces: int, args: argparse.Namespace, scratch: Path) -> dict[str, object]:
+    """`gpupipe run` of a clip with so many faces, as a process of its own; the second of two, with warm caches."""
+    clip, config = scratch / f"clip{faces}.mp4", scratch / "config.yaml"
+    write_clip(clip, pictures(args.face, faces, size_of(args), 32), args.pipeline)
+    stage = {"detect": {"most": 8}, "operate": WORK[args.operate], "align": {"template": "ffhq512", "size": 256}}
+    output = {"video": {"codec": "mjpeg"}, "audio": "none"}
+    config.write_text(json.dumps({"stages": [{"face": stage}], "output": output}))
+    command = [sys.executable, "-m", "gpupipe", "run", str(config), str(clip), str(scratch / "out.mov")]
+    environment = os.environ | {"XDG_CACHE_HOME": str(args.cache.parent), "PYTHONPATH": str(ROOT)}
+    told: dict[str, object] = {"faces": faces}
+    for _ in range(2):
+        done = subprocess.run(
+            [*command, "--json", "--overwrite", "--device", args.device], env=environment, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            return {**told, "failed": done.stderr[-500:]}
+        result = json.loads(done.stdout)["result"]
+        rate = result["frames"] / (result["seconds"] - result["startup"])
+        told |= {"frames": result["frames"], "startup": result["startup"], "rate": rate}
+    print(f"gpupipe run, {faces} faces: {told['rate']:.1f} frames a second", flush=True)
+    return told
+
+
+def write_clip(path: Path, shown: torch.Tensor, frames: int) -> None:
+    """H.264 with a key frame a second, there and back through the pictures."""
+    codes = (shown.permute(0, 2, 3, 1) * 255).round().to(torch.uint8).numpy()
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("libx264", 30, options={"preset": "ultrafast", "crf": "18", "g": "30"})
+        stream.width, stream.height, stream.pix_fmt = codes.shape[2], codes.shape[1], "yuv420p"
+        for n in range(frames):
+            frame = av.VideoFrame.from_ndarray(codes[abs(n % (2 * len(codes) - 2) - len(codes) + 1)], format="rgb24")
+            frame.pts, frame.time_base = n, Fraction(1, 30)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+
+
+def size_of(args: argparse.Namespace) -> tuple[int, int]:
+    """Width and height."""
+    width, height = args.size.split("x")
+    return int(width), int(height)
+
+
+def words(made: Row) -> str:
+    """A line of the table."""
+    if made.failed is not None:
+        return f"{made.faces:5} {made.every:5}  {made.engine:9} failed: {made.failed}"
+    figures = [made.found, made.detect_ms, made.sight_ms, made.sight_graph_ms, made.stage_ms, made.rate]
+    return f"{made.faces:5} {made.every:5}  {made.engine:9}" + "".join(
+        "        -" if figure is None else f"{figure:9.2f}" for figure in figures
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--size", default="1920x1080")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--faces", type=int, nargs="*", default=[0, 1, 4, 8])
+    parser.add_argument("--every", type=int, nargs="*", default=[1, 4])
+    parser.add_argument("--engines", nargs="*", default=["eager", "auto"])
+    parser.add_argument("--operate", default="generate", choices=sorted(WORK))
+    parser.add_argument("--face", type=Path, default=STILL)
+    parser.add_argument("--cache", type=Path, help="ends in /gpupipe where --pipeline is to find it")
+    parser.add_argument("--pipeline", type=int, default=0, metavar="FRAMES")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Row by row, then the pipeline."""
+    args = _arguments()
+    with tempfile.TemporaryDirectory() as scratch:
+        args.cache = args.cache or Path(scratch) / "gpupipe"
+        folder.choose(args.cache)
+        for name in CARDS:
+            fetch(find(name), folder.weights(), allowed={name})
+        report: dict[str, Any] = {
+            "command": " ".join(["python", *sys.argv]), "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            "machine": asdict(machine(args.device)), "rows": [], "pipeline": [],
+        }  # fmt: skip
+        print("faces every  engine       found   detect    sight    graph    stage  frames/s   (ms a frame)")
+        with torch.inference_mode():
+            for engine, every, faces in itertools.product(args.engines, args.every, args.faces):
+                made = row(faces, every, engine, args)
+                print(words(made), flush=True)
+                report["rows"].append(asdict(made))
+                _keep(args.json, report)
+        for faces in args.faces if args.pipeline else ():
+            report["pipeline"].append(pipeline(faces, args, Path(scratch)))
+            _keep(args.json, report)
+
+
+def _keep(path: Path | None, report: dict[str, Any]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Faces on the GPU: what the CPU finds, copies counted, parts captured in a CUDA Graph, runs in segments, nobody left.
+
+Weights come from a folder `.weights` in the repository where one was carried along, the still from `.faces` likewise.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "tests" / "faces"))
+
+import stills_of_faces
+from clips import frames, path
+
+from bench.faces import write_clip
+from gpupipe import stages
+from gpupipe.config import parse_config
+from gpupipe.device.copies import CopyWatch
+from gpupipe.engines.select import named
+from gpupipe.faces.detect import Wanted, faces_of, look, shown
+from gpupipe.format import PIXEL_FORMATS, FrameFormat
+from gpupipe.journal import Journal
+from gpupipe.media.probe import probe
+from gpupipe.models import folder
+from gpupipe.models.card import find
+from gpupipe.models.fetch import fetch
+from gpupipe.plan import make_plan
+from gpupipe.render import render
+
+pytestmark = pytest.mark.gpu
+SIZE, CENTRE = (640, 360), (225.0, 120.0)
+ANONYMISE = {
+    "detect": {"score": 0.3},
+    "align": {"extent": 1.2},
+    "operate": [{"blur": {"radius": 0.15}}],
+    "engine": "eager",
+}
+RESTYLE = {
+    "operate": [{"generate": {"card": "multistyle26"}}], "align": {"size": 128}, "engine": "eager",
+    "blend": {"mask": "hull", "method": "poisson", "match_color": True},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _weights(tmp_path_factory):
+    made = tmp_path_factory.mktemp("xdg") / "gpupipe"
+    if (carried := ROOT / ".weights").is_dir():
+        shutil.copytree(carried, made / "models")
+    folder.choose(made)
+    for name in ("centerface", "multistyle26", "dlib-face-embedding"):
+        fetch(find(name), folder.weights(), allowed={name})
+    if (ROOT / ".faces").is_dir():
+        stills_of_faces.FACES = ROOT / ".faces"
+
+
+@pytest.fixture(scope="module")
+def moving() -> torch.Tensor:
+    return frames("astronaut_512.png", path(32, SIZE, CENTRE, 1.0, pan=4.0, zoom=0.4, roll=2.0, light=0.2), SIZE)
+
+
+@pytest.fixture(scope="module")
+def clip(moving, tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    write_clip(place, moving, 150)
+    return place
+
+
+def made(settings: dict, device: str, pixels: str, rows: int):
+    kind = stages.load("face")
+    stage = kind(kind.Settings.model_validate(settings, strict=False))
+    stage.attend(Journal(), rows)
+    stage.prepare(FrameFormat(PIXEL_FORMATS[pixels], *SIZE, device=device))
+    return stage
+
+
+def run(stage, rgb: torch.Tensor, rows: int) -> torch.Tensor:
+    memory = stage.remember()
+    out = []
+    with torch.inference_mode():
+        for part in rgb.split(rows):
+            out.append(stage.follow((part,), memory)[0].float().cpu())
+            memory.number += len(part)
+    return torch.cat(out)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize("settings", [ANONYMISE, RESTYLE])
+def test_the_gpu_makes_what_the_cpu_makes(settings, every, moving) -> None:
+    wanted = {**settings, "detect": {**settings.get("detect", {}), "every": every}}
+    ours = run(made(wanted, "cuda:0", "rgbf16", 16), moving.half().cuda(), 16)
+    theirs = run(made(wanted, "cpu", "rgbf32", 1), moving, 1)
+    assert float(-10 * torch.log10((ours - theirs).square().mean())) > 38
+    untouched = (theirs == moving).all(1) & (ours == moving.half().float()).all(1)
+    assert float(untouched.float().mean()) > 0.3
+
+
+def test_a_batch_copies_a_few_bytes_only(moving) -> None:
+    stage, rgb = made(RESTYLE, "cuda:0", "rgbf16", 16), moving[:16].half().cuda()
+    memory = stage.remember()
+    with torch.inference_mode():
+        for _ in range(3):
+            stage.follow((rgb,), memory)
+        torch.cuda.synchronize()
+        watch = CopyWatch()
+        watch.start()
+        stage.follow((rgb,), memory)
+        torch.cuda.synchronize()
+        found = watch.stop()
+    assert found.to_host <= 64, "three numbers"
+    assert found.to_device == 0
+
+
+def test_following_can_be_captured(moving) -> None:
+    stage, rgb = made(ANONYMISE, "cuda:0", "rgbf16", 16), moving.half().cuda()
+    sight = stage._line._sight
+    plain, ours = stage.remember().tensors, stage.remember().tensors
+    static = rgb[:16].clone()
+    with torch.inference_mode():
+        wanted = [sight(part, plain, 0).faces.tensors() for part in rgb.split(16)]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                sight(static, ours, 0)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            kept = sight(static, ours, 0).faces.tensors()
+        for tensor in ours:
+            tensor.zero_()
+        for part, expected in zip(rgb.split(16), wanted, strict=True):
+            static.copy_(part)
+            graph.replay()
+            torch.cuda.synchronize()
+            valid = expected[-1]
+            assert torch.equal(kept[-1], valid)
+            torch.testing.assert_close(kept[0][valid], expected[0][valid], atol=0.05, rtol=0)
+
+
+def rendered(source: Path, output: Path, settings: dict, codec: str, **more: object) -> tuple[int, list[np.ndarray]]:
+    config = {"stages": [{"face": settings}], "output": {"video": {"codec": codec}, "audio": "none"}, **more}
+    plan = make_plan(parse_config(config), probe(source), output, device="cuda")
+    render(plan, overwrite=False, journal=Journal(), stop=threading.Event())
+    with av.open(str(output)) as container:
+        return len(plan.segments), [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_segmented_equals_one_session(every, clip, tmp_path) -> None:
+    """Within one code value: a picture's place in a batch may choose another kernel of a library."""
+    settings = {**ANONYMISE, "detect": {"every": every}}
+    one, whole = rendered(clip, tmp_path / "whole.mkv", settings, "ffv1", segments="off")
+    many, cut = rendered(clip, tmp_path / "cut.mkv", settings, "ffv1", segments={"seconds": 1})
+    assert (one, len(whole)) == (1, 150)
+    assert many > 3
+    worst = [int(np.abs(a.astype(int) - b).max()) for a, b in zip(whole, cut, strict=True)]
+    assert max(worst) <= 1, worst
+
+
+def test_nobody_is_known_from_nvdec_to_nvjpeg(clip, tmp_path) -> None:
+    _, out = rendered(clip, tmp_path / "out.mov", ANONYMISE, "mjpeg")
+    assert len(out) == 150
+    stage = made(ANONYMISE, "cuda:0", "rgbf16", 16)
+    how = look(*SIZE, max(SIZE))
+    rgb = torch.from_numpy(np.stack(out[::5])).permute(0, 3, 1, 2).cuda().float() / 255
+    with torch.inference_mode():
+        parts = [faces_of(stage._line._sight._detector(shown(p, how)), how, Wanted(0.3, 0, 8)) for p in rgb.split(16)]
+    assert not any(bool(part.valid.any()) for part in parts)
+
+
+@pytest.mark.parametrize("engine", ["inductor", "tensorrt", "auto"])
+def test_engines_find_the_same_faces(engine, moving) -> None:
+    if engine != "auto" and (why := named(engine).absent("cuda:0")) is not None:
+        pytest.skip(why)
+    rgb = moving[:16].half().cuda()
+    ours, theirs = (run(made({**ANONYMISE, "engine": e}, "cuda:0", "rgbf16", 16), rgb, 16) for e in (engine, "eager"))
+    assert float(-10 * torch.log10((ours - theirs).square().mean().clamp(min=1e-12))) > 40
