@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT / "tests" / "faces"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faces"))
 
 import stills_of_faces
 from clips import frames, path
@@ -38,6 +37,7 @@ from gpupipe.plan import make_plan
 from gpupipe.render import render
 
 pytestmark = pytest.mark.gpu
+ROOT = Path(__file__).resolve().parents[2]
 SIZE, CENTRE = (640, 360), (225.0, 120.0)
 ANONYMISE = {
     "detect": {"score": 0.3},
