@@ -8,7 +8,7 @@ SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 # The newest ffmpeg, make and python of the pinned Ubuntu release are wanted, for its security fixes.
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install -y --no-install-recommends make python3 python3-venv ffmpeg \
+ && apt-get install -y --no-install-recommends make python3 python3-venv ffmpeg wget \
  && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /opt/gpupipe/src
@@ -17,7 +17,7 @@ COPY gpupipe ./gpupipe
 COPY models ./models
 COPY configs ./configs
 ARG TORCH=torch==2.13.0
-RUN make install VENV=/opt/gpupipe/venv EDITABLE= EXTRAS=gpu,metrics,models TORCH="${TORCH}" \
+RUN make install VENV=/opt/gpupipe/venv EDITABLE= EXTRAS=gpu,metrics,models,farm TORCH="${TORCH}" \
  && useradd --create-home --uid 10001 --user-group gpupipe
 
 # video: NVDEC and NVENC; compute: CUDA; utility: nvidia-smi and NVML, which `gpupipe doctor` reads.

@@ -22,7 +22,10 @@ from gpupipe.models import folder
 if TYPE_CHECKING:
     from types import FrameType
 
-VERBS = ("run", "batch", "plan", "status", "segment", "join", "preview", "probe", "doctor", "sample", "bench", "models")
+VERBS = (
+    "run", "batch", "plan", "status", "segment", "join", "farm", "preview", "probe", "doctor", "sample", "bench",
+    "models",
+)  # fmt: skip
 DONE, USAGE, BUG, WARNED, INTERRUPTED = 0, 2, 3, 4, 130  # others: `errors`
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpupipe.cli import DONE, WARNED
+from gpupipe.cli.openjd import Lines, openjd
 from gpupipe.cli.options import PATH, as_json, talk
 from gpupipe.cli.progress import reporting
 from gpupipe.cli.stop import stopping
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 @click.argument("plan", type=PATH)
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--strict", is_flag=True, help="Warnings of any segment give exit code 4.")
+@openjd
 @talk
 @as_json
 @click.pass_obj
 def command(
-    console: Console, *, plan: Path, overwrite: bool, strict: bool, quiet: bool, log: str, as_json: bool
+    console: Console, *, plan: Path, overwrite: bool, strict: bool, openjd: bool, quiet: bool, log: str, as_json: bool
 ) -> int:
     """Write the output of PLAN from its segments, look at it, give it its name and take the segments away.
 
@@ -41,7 +43,8 @@ def command(
     """
     console.quiet, console.json_log = quiet, log == "json"
     stop, watch, journal = Event(), Watch(), Journal(console.first)
-    with stopping(stop, console) as stops:
+    jobs = Lines(console, wanted=openjd)
+    with stopping(stop, console) as stops, jobs.failing():
         found = read_plan(plan)
         stops.kept = True
         stamp = plan.with_name(plan.name + ".joined")
@@ -49,7 +52,11 @@ def command(
             console.say(f"done: {found.output}: it was joined before")
             console.event("done", output=found.output, before=True)
             return DONE
-        with reporting(console, watch, found.device) as progress, watched(found, watch, progress) as meter:
+        jobs.status(f"join of {len(found.segments)} segments")
+        with (
+            reporting(console, watch, found.device) as progress,
+            watched(found, watch, jobs.following(progress)) as meter,
+        ):
             done = join(
                 found, overwrite=overwrite, journal=journal, stop=stop, meter=meter, named=lambda: _stamp(found, stamp)
             )

@@ -85,7 +85,7 @@ def command(
                 observer=observer,
             )  # fmt: skip
             observer.conclude(result, None, audit)
-    _conclude(console, result, journal, audit)
+    conclude(console, result, journal, audit)
     if as_json:
         warned = list(journal.entries.values())
         console.json({"result": result, "notices": plan.warnings, "warnings": warned, "copies": audit})
@@ -105,7 +105,7 @@ def _carry_out(
     return result, audit.report(result.output)
 
 
-def _conclude(console: Console, result: RenderResult, journal: Journal, audit: AuditReport | None) -> None:
+def conclude(console: Console, result: RenderResult, journal: Journal, audit: AuditReport | None) -> None:
     """Counts that grew after the first warning, the audit, then one line of what was done."""
     for entry in journal.entries.values():
         if entry.count > 1:

@@ -61,6 +61,20 @@ def _device(value: str) -> str:
 Device = Annotated[str, AfterValidator(_device)]
 
 
+def _devices(value: object) -> object:
+    if value == "all":
+        return value
+    if isinstance(value, list) and value and all(isinstance(one, str) and _GPU.fullmatch(one) for one in value):
+        if len(set(value)) == len(value):
+            return tuple(value)
+        raise ValueError("a device is named twice")
+    raise ValueError(f"devices is all, or a list such as [cuda:0, cuda:1], not {value!r}")
+
+
+_GPU = re.compile(r"cuda:[0-9]{1,4}")
+Devices = Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_devices)]
+
+
 def _sessions(value: object) -> object:
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_SESSIONS):
         return value
@@ -205,6 +219,8 @@ class Config(Strict):
     input: str | None = None
     range: TimeRange = TimeRange()
     device: Device = "auto"
+    devices: Devices | None = None
+    """GPUs that render segments side by side, in place of `device`."""
     memory: Annotated[MemoryLimits, BeforeValidator(_memory)] = MemoryLimits()
     size_change: Literal["scale", "error"] = "scale"
     """What to do when the picture size changes in mid-stream: scale to the first size with a warning, or stop."""
@@ -219,6 +235,12 @@ class Config(Strict):
     stages: tuple[StageEntry, ...] = ()
     output: Output = Output()
     quality: Quality | None = None
+
+    @model_validator(mode="after")
+    def _one_or_many(self) -> Config:
+        if self.devices is not None and self.device != "auto":
+            raise ValueError("device and devices exclude each other; give one")
+        return self
 
 
 def near_miss(key: str, known: list[str]) -> str:

@@ -42,6 +42,17 @@ def pick_device(wanted: str) -> str:
     return f"cuda:{index}"
 
 
+def pick_devices(wanted: tuple[str, ...] | str) -> tuple[str, ...]:
+    """Names of GPUs, each once, for `all` or a list of names.
+
+    Raises CapabilityError where there is none such.
+    """
+    if wanted == "all":
+        count = len(driver().gpus)
+        return tuple(f"cuda:{n}" for n in range(count)) if count else (pick_device("cuda"),)
+    return tuple(pick_device(one) for one in wanted)
+
+
 def open_lane(device: str) -> Lane:
     """A lane of ordered work on `cpu` or `cuda:N`. Raises DeviceError where torch cannot use that GPU."""
     if device == "cpu":

@@ -9,7 +9,7 @@ import av
 from gpupipe import __version__
 from gpupipe.codecs.base import EncoderSettings
 from gpupipe.codecs.libav import rehearse
-from gpupipe.device import pick_device
+from gpupipe.device import pick_device, pick_devices
 from gpupipe.device.driver import free_memory
 from gpupipe.device.host import rooms
 from gpupipe.errors import CapabilityError, PlanError
@@ -56,14 +56,17 @@ def make_plan(
         config: the validated config; its `input` and `output.path` are not looked at.
         info: what `media.probe.probe` found.
         output: final name of the result.
-        device: overrides `config.device`.
+        device: overrides `config.device` and `config.devices`.
         strict: what would be a warning about lost streams or pixels is a PlanError.
 
     Raises:
         PlanError: the config asks what this source, container or machine cannot do.
         DeviceError: a GPU was asked for by name and is not there.
     """
-    place = pick_device(device or config.device)
+    places = _places(config, device)
+    place, several = places[0], len(places) > 1
+    if several:
+        config = _kept(config)
     container = carry.container_of(output)
     decoder, why, picture = choose_decoder(info, place)
     choice = choose_encoder(config.output.video, picture, place)
@@ -79,7 +82,7 @@ def make_plan(
         config, info, window, engines=engines, retimed=retime is not None, lead=lead_in(builder.steps)
     )
     host, short = _host(config, info, builder, choice, sessions=sessions, decoder=decoder)
-    budget = _memory(config, picture, builder, choice, sessions=host.sessions, device=place)
+    budget = _memory(config, picture, builder, choice, sessions=host.sessions, places=places)
     provenance, unsaid = choose_provenance(config.output, builder.steps, container)
     plan = Plan(
         version=__version__,
@@ -117,6 +120,7 @@ def make_plan(
         provenance=provenance,
         quality=config.quality,
         ledger=keeps(config, info, segments, on_device=engines > 0),
+        devices=places if several else (),
     )
     _refuse(plan, config, strict=strict)
     if not choice.on_device:
@@ -128,14 +132,31 @@ def make_plan(
     return plan
 
 
+def _places(config: Config, device: str | None) -> tuple[str, ...]:
+    """Where the run happens, the first place being the one that is planned for."""
+    if device is None and config.devices is not None:
+        return pick_devices(config.devices)
+    return (pick_device(device or config.device),)
+
+
+def _kept(config: Config) -> Config:
+    """Several GPUs meet in the ledger: what each renders is kept until it is joined."""
+    if config.resume == "off":
+        raise PlanError("several devices need finished segments to be kept", where="resume", hint="leave the key out")
+    return config.model_copy(update={"resume": "keep"})
+
+
 def _memory(
-    config: Config, picture: FrameFormat, builder: ChainBuilder, choice: Choice, *, sessions: int, device: str
-) -> Budget:
-    """How many sessions and how large batches the GPU has memory for; none is needed on the CPU."""
+    config: Config, picture: FrameFormat, builder: ChainBuilder, choice: Choice, *, sessions: int,
+    places: tuple[str, ...],
+) -> Budget:  # fmt: skip
+    """How many sessions and how large batches each GPU has memory for; none is needed on the CPU."""
+    device = places[0]
     batch = batch_size(picture)
     if device == "cpu" or not (builder.steps or picture.device != "cpu"):
         return Budget(sessions, batch, 0, "")
-    free = free_memory(int(device.removeprefix("cuda:")))
+    known = [free for one in places if (free := free_memory(int(one.removeprefix("cuda:")))) is not None]
+    free = min(known, default=None)
     if config.memory.device is not None:
         free = min(config.memory.device, free if free is not None else config.memory.device)
     need = need_of(picture, builder.steps, choice.encoder, free)

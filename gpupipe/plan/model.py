@@ -36,6 +36,7 @@ _ANYWHERE = {
     "host_bytes",
     "host_reason",
     "provenance",
+    "devices",
 }
 """What of a plan decides neither pixels nor times."""
 StepKind = Literal["stage", "convert", "upload", "download", "even"]
@@ -119,6 +120,8 @@ class Plan:
     """What is measured of the result before it gets its name."""
     ledger: bool = False
     """Whether finished segments are kept beside the output, so that a run that was stopped goes on."""
+    devices: tuple[str, ...] = ()
+    """GPUs that render segments side by side, `device` the first of them; empty where there is only one."""
 
     def to_json(self) -> dict[str, Plain]:
         """The whole plan as plain data."""

@@ -63,6 +63,7 @@ def choose_segments(
     if refusal is not None or times is None:
         if wanted != "auto" or keep:
             key, hint = ("resume", "`resume: off`") if keep else ("segments", "`segments: off`")
+            key, hint = ("devices", "one `device`") if config.devices is not None else (key, hint)
             raise PlanError(f"this run cannot be cut: {refusal}", where=key, hint=f"use {hint}")
         return whole, 1, f"not cut: {refusal}"
     sessions = config.sessions if isinstance(config.sessions, int) else _sessions(len(times.pts), engines)

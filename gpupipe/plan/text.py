@@ -29,6 +29,8 @@ def lines(plan: Plan) -> list[str]:
     out.append(f"decode   {plan.decoder} on {where}: {plan.decoder_reason}")
     side = f", {plan.sessions} side by side" if len(plan.segments) > 1 else ""
     out.append(f"segments {plan.segments_reason}{side}")
+    if plan.devices:
+        out.append(f"devices  {', '.join(plan.devices)}: segments go to whichever is free")
     if plan.ledger:
         out.append(f"resume   finished segments are kept in {plan.output.name}.gpupipe until the output is whole")
     if plan.memory_reason:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from gpupipe.device import release
 from gpupipe.media.output import OutputFile, check_space
+from gpupipe.render.children import on_devices
 from gpupipe.render.codecs import make_encoder
 from gpupipe.render.facts import inputs
 from gpupipe.render.guard import Guard, again
-from gpupipe.render.kept import run_kept
+from gpupipe.render.kept import render_missing, run_kept
 from gpupipe.render.progress import Meter, Outcome, Progress, RenderResult, StopFlag, Tally
 from gpupipe.render.segmented import in_lanes, render_segments
 from gpupipe.render.session import Session
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gpupipe.journal import Journal
     from gpupipe.media.mux import Muxer
     from gpupipe.plan import Plan
+    from gpupipe.render.kept import Fill
 
 __all__ = ["Progress", "RenderResult", "StopFlag", "Watch", "render"]
 
@@ -42,6 +44,7 @@ def render(
     progress: Callable[[Progress], None] = lambda _: None,
     watch: Watch | None = None,
     restart: bool = False,
+    fill: Fill | None = None,
 ) -> RenderResult:
     """Carries out a plan; the output appears under its name only when it is whole.
 
@@ -53,6 +56,7 @@ def render(
         progress: called some times a second, in this thread.
         watch: can be read from any thread meanwhile.
         restart: what another run left in the ledger is thrown away.
+        fill: who renders segments that are kept; by default this process, or one for each of the plan's devices.
 
     Raises:
         StoppedError: `stop` was set; nothing is left under the output's name.
@@ -66,7 +70,8 @@ def render(
             from gpupipe.render.quality import check  # noqa: PLC0415  only where it is asked
 
             check(plan)
-        carry_out = partial(run_kept, restart=restart) if plan.ledger else _at_once
+        fill = fill or (on_devices if len(plan.devices) > 1 else render_missing)
+        carry_out = partial(run_kept, restart=restart, fill=fill) if plan.ledger else _at_once
         done = carry_out(plan, overwrite=overwrite, journal=journal, stop=stop, meter=meter)
         meter.finish()
     tally = done.tally

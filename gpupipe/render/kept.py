@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gpupipe.device import open_lane, release
 from gpupipe.device.host import short_of_memory
@@ -42,11 +42,21 @@ _JOINS = 3
 """How often segments may be found changed while they are joined, before the volume is blamed."""
 
 
+class Fill(Protocol):
+    """Renders what a ledger lacks."""
+
+    def __call__(self, ledger: Ledger, journal: Journal, stop: StopFlag, meter: Meter) -> None:
+        """Returns when nothing is missing; raises what `render.render` raises."""
+        ...
+
+
 def nothing() -> None:
     """For those who need not know that the output has its name."""
 
 
-def run_kept(plan: Plan, *, overwrite: bool, restart: bool, journal: Journal, stop: StopFlag, meter: Meter) -> Outcome:
+def run_kept(
+    plan: Plan, *, overwrite: bool, restart: bool, fill: Fill, journal: Journal, stop: StopFlag, meter: Meter
+) -> Outcome:
     """Goes on with a run, or begins it; see `render`."""
     with Ledger(plan) as ledger:
         if (done := joined_before(ledger)) is not None:
@@ -60,7 +70,7 @@ def run_kept(plan: Plan, *, overwrite: bool, restart: bool, journal: Journal, st
                 journal.add(entry)
         meter.reach(meter.kept)
         with telling(ledger), short_memory():
-            return _until_joined(ledger, overwrite=overwrite, journal=journal, stop=stop, meter=meter)
+            return _until_joined(ledger, fill, overwrite=overwrite, journal=journal, stop=stop, meter=meter)
 
 
 def joined_before(ledger: Ledger, named: Callable[[], None] = nothing) -> Outcome | None:
@@ -74,9 +84,11 @@ def joined_before(ledger: Ledger, named: Callable[[], None] = nothing) -> Outcom
     return Outcome(Tally(frames), frames, size, ())
 
 
-def _until_joined(ledger: Ledger, *, overwrite: bool, journal: Journal, stop: StopFlag, meter: Meter) -> Outcome:
+def _until_joined(
+    ledger: Ledger, fill: Fill, *, overwrite: bool, journal: Journal, stop: StopFlag, meter: Meter
+) -> Outcome:
     for _ in range(_JOINS):
-        render_missing(ledger, journal, stop, meter=meter)
+        fill(ledger, journal, stop, meter)
         with suppress(BadPieceError):
             return join(ledger, overwrite=overwrite, journal=journal, stop=stop, meter=meter)
     raise MediaError("what is written there does not stay as it was", where=str(ledger.folder), hint="check the volume")
@@ -109,7 +121,7 @@ class telling:  # noqa: N801  reads as a statement: with telling(ledger)
 
 
 def render_missing(
-    ledger: Ledger, journal: Journal, stop: StopFlag, *, meter: Meter | None = None, only: Sequence[int] | None = None
+    ledger: Ledger, journal: Journal, stop: StopFlag, meter: Meter | None = None, *, only: Sequence[int] | None = None
 ) -> None:
     """Renders what the ledger lacks, or of it only some. A segment that fails is tried once more, with fresh decoders.
 
@@ -142,7 +154,7 @@ def _pass(
     before = sum(piece.frames for piece in ledger.pieces.values())
     try:
         with ExitStack() as stack:
-            stack.callback(_abandon, shelves)
+            stack.callback(abandon, shelves)
             stack.callback(guard.on, None)
             start_lanes(plan, stack, journal, partial(make_encoder, plan.encoder, batch=plan.batch), stop, shelf=shelf)
             guard.on(shelves[0])
@@ -168,7 +180,8 @@ def _pass(
     return set()
 
 
-def _abandon(shelves: list[Shelf]) -> None:
+def abandon(shelves: Sequence[Shelf]) -> None:
+    """Takes away what is half written."""
     for shelf in shelves:
         shelf.abandon()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gpupipe.errors import MediaError
 from gpupipe.render.board import POLL, Board
@@ -14,13 +14,34 @@ from gpupipe.render.watch import WAIT, enter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from gpupipe.journal import Entry
+    from gpupipe.plan import Plan
     from gpupipe.render.board import Part
     from gpupipe.render.lanes import Crew
-    from gpupipe.render.ledger import Ledger
-    from gpupipe.render.pieces import PieceWriter
+    from gpupipe.render.pieces import Piece, PieceWriter
     from gpupipe.render.progress import StopFlag
+
+
+class Store(Protocol):
+    """Where segments' files go: a ledger, or what stands for one on another machine."""
+
+    plan: Plan
+    pieces: dict[int, Piece]
+    """Segments that are done."""
+
+    def writer(self, index: int) -> PieceWriter:
+        """A new file for a segment."""
+        ...
+
+    def writing(self) -> AbstractContextManager[None]:
+        """What the system says of a file, as a MediaError."""
+        ...
+
+    def finished(self, index: int, piece: Piece) -> None:
+        """A segment has its name."""
+        ...
 
 
 class _Open:
@@ -43,7 +64,7 @@ class Shelf(Board):
         runners: see `Board`.
     """
 
-    def __init__(self, crew: Crew, ledger: Ledger, wanted: Sequence[int], runners: int = 1) -> None:
+    def __init__(self, crew: Crew, ledger: Store, wanted: Sequence[int], runners: int = 1) -> None:
         segments = ledger.plan.segments
         super().__init__(crew, segments, len(segments), runners=runners)
         self.begun = True  # the join makes the template: no encoder has to be kept

@@ -230,6 +230,11 @@ class Watch:
         if (found := self._segments.get(index)) is not None:
             found.shown += frames
 
+    def show(self, index: int, frames: int) -> None:
+        """So many pictures of a segment are computed elsewhere."""
+        if (found := self._segments.get(index)) is not None:
+            found.shown = frames
+
     def finish(self, index: int) -> None:
         """A segment is done."""
         if self._segments.pop(index, None) is not None:

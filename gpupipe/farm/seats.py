@@ -1,0 +1,290 @@
+"""Nodes of a Ray cluster as seats: an actor a GPU, or a share of the CPU, on every node that is there or comes."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gpupipe.errors import FarmError, MediaError, first_line
+from gpupipe.farm.worker import Worker
+from gpupipe.render.dispatch import SeatLostError
+from gpupipe.render.pieces import BadPieceError, Piece, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpupipe.farm.job import Job
+    from gpupipe.render.dispatch import Seat
+    from gpupipe.render.ledger import Ledger
+
+CHUNK = 32 << 20
+"""Bytes of a segment that are sent at once: what a node and this machine hold of it in memory."""
+LOOK, ANSWER = 2.0, 30.0
+"""Seconds between looks at the nodes; seconds after which a cluster that does not answer is lost.
+
+Ray itself ends the process of a driver after 60 s without its head.
+"""
+_AGAIN = 3
+"""Actors that a place on a node gets, one after the other, if they end while the node lives."""
+
+
+class RaySeat:
+    """See `dispatch.Seat`. Its actor lives on one node."""
+
+    def __init__(self, ray: Any, actor: Any, name: str, places: int, ledger: Ledger) -> None:
+        self.name, self.places = name, places
+        self._ray, self._actor, self._ledger = ray, actor, ledger
+        self.shared = False
+        """Whether its segments lie in the ledger already."""
+        self._threads = ThreadPoolExecutor(places, thread_name_prefix="seat")
+        self._closed = False
+        self._counts: dict[int, int] = {}
+        self._counting: Any = None
+        self._counted = time.monotonic()
+
+    def render(self, index: int) -> Future[Piece]:
+        """See `Seat`."""
+        return self._threads.submit(self._render, index)
+
+    def _render(self, index: int) -> Piece:
+        answer = self._get(self._actor.render.remote(index))
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, Piece)
+        return answer if self.shared else self._fetch(index, answer)
+
+    def _get(self, reference: Any) -> Any:
+        """Waits for an answer as long as the seat is in use."""
+        while not self._closed:
+            try:
+                return self._ray.get(reference, timeout=1)
+            except self._ray.exceptions.GetTimeoutError:
+                continue
+            except Exception as error:
+                raise SeatLostError(_why(error)) from error
+        raise SeatLostError("it was closed")
+
+    def _fetch(self, index: int, piece: Piece) -> Piece:
+        """Writes a segment as it comes, looks at all of it, and gives it its name."""
+        path = self._ledger.path(index)
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            with self._ledger.writing(), part.open("wb") as file:
+                for start in range(0, piece.bytes, CHUNK):
+                    file.write(self._get(self._actor.chunk.remote(index, start, CHUNK)))
+                file.flush()
+                os.fsync(file.fileno())
+            found = verify(part)
+            if found.hash != piece.hash:
+                raise BadPieceError("it is another than was sent")  # noqa: TRY301
+            part.replace(path)
+        except BadPieceError as error:
+            raise MediaError(f"a segment did not arrive whole: {error}", where=self.name) from None
+        finally:
+            part.unlink(missing_ok=True)
+        self._actor.drop.remote(index)
+        return found
+
+    def shown(self) -> Mapping[int, int]:
+        """See `Seat`; asked for every LOOK seconds."""
+        now = time.monotonic()
+        with suppress(Exception):  # whatever is wrong with the node, `render` will say so
+            if self._counting is not None:
+                if self._ray.wait([self._counting], timeout=0)[0]:
+                    self._counts, self._counting = self._ray.get(self._counting), None
+            elif now - self._counted >= LOOK:
+                self._counting, self._counted = self._actor.shown.remote(), now
+        return self._counts
+
+    def close(self) -> None:
+        """See `Seat`; the actor gets a moment to tidy up."""
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(Exception):
+            self._ray.get(self._actor.close.remote(), timeout=5)
+        with suppress(Exception):
+            self._ray.kill(self._actor)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a node has room for an actor."""
+
+    node: str
+    name: str
+    cpus: int
+    """Cores of it, where no GPU is used."""
+    tries: int = 0
+    seat: RaySeat | None = None
+    started: Any = None
+    """Answered when the actor runs: until then the node may be busy with others' work."""
+    preparing: Any = None
+    """Answered when it can render; None when it is."""
+    over: bool = False
+    """Nothing is started here any more."""
+
+
+@dataclass
+class Nodes:
+    """See `dispatch.Office`.
+
+    Args:
+        ray: the module, connected.
+        ledger: of the run.
+        job: what nodes are told.
+        gpu: whether a GPU is needed; else shares of `cores` CPU cores.
+        sessions: segments side by side on a seat.
+        patience: seconds to wait for a first or another node.
+        tell: told of nodes, in words.
+    """
+
+    ray: Any
+    ledger: Ledger
+    job: Job
+    gpu: bool
+    cores: int
+    sessions: int
+    patience: float
+    tell: Callable[[str], None]
+    _places: dict[tuple[str, int], _Place] = field(default_factory=dict)
+    _looking: Future[list[dict[str, Any]]] | None = None
+    _looked: float = float("-inf")
+    _alive: set[str] = field(default_factory=set)
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="nodes"))
+    _since: float = field(default_factory=time.monotonic)
+    """When there was a seat, or hope for one, for the last time."""
+    _refused: str = ""
+
+    def fresh(self) -> list[Seat]:
+        """See `Office`."""
+        self._look()
+        ready: list[Seat] = []
+        for place in self._places.values():
+            if place.seat is not None:
+                if place.preparing is not None and (seat := self._ready(place)) is not None:
+                    ready.append(seat)
+            elif place.node in self._alive and not place.over:
+                self._hire(place)
+        self._expect()
+        return ready
+
+    def _expect(self) -> None:
+        """Raises FarmError where nobody works, and nobody is likely to begin."""
+        now = time.monotonic()
+        if any(place.seat is not None and self._runs(place) for place in self._places.values()):
+            self._since = now
+        here = [place for place in self._places.values() if place.node in self._alive]
+        if now - self._since > self.patience or (here and all(place.over for place in here)):
+            kind = "a GPU" if self.gpu else "CPU cores"
+            why = f"; {self._refused}" if self._refused else f" with {kind} to give"
+            raise FarmError(f"the farm has no node left{why}", hint="look at it by `ray status`")
+
+    def _runs(self, place: _Place) -> bool:
+        if place.preparing is None:
+            return True
+        with suppress(Exception):
+            return bool(self.ray.wait([place.started], timeout=0)[0])
+        return False
+
+    def _look(self) -> None:
+        """Asks for the nodes, in a thread: a cluster without its head never answers."""
+        now = time.monotonic()
+        if self._looking is None:
+            if now - self._looked >= LOOK:
+                self._looking, self._looked = self._threads.submit(self.ray.nodes), now
+            return
+        if not self._looking.done():
+            if now - self._looked > ANSWER:
+                raise FarmError("the cluster's head does not answer", hint="look at it by `ray status`")
+            return
+        looking, self._looking = self._looking, None
+        try:
+            self._note(looking.result())
+        except Exception as error:  # noqa: BLE001  gRPC's, Ray's, the system's
+            raise FarmError(f"the cluster is gone: {first_line(error)}", hint="look at it by `ray status`") from None
+
+    def _note(self, nodes: list[dict[str, Any]]) -> None:
+        self._alive = {node["NodeID"] for node in nodes if node["Alive"]}
+        for node in nodes:
+            if not node["Alive"]:
+                continue
+            have = node["Resources"]
+            cpus = int(have.get("CPU", 0))
+            count = int(have.get("GPU", 0)) if self.gpu else min(cpus, max(1, cpus // self.cores))
+            for number in range(count):
+                key = node["NodeID"], number
+                if key not in self._places:
+                    where = f"{node['NodeManagerAddress']} ({node['NodeID'][:6]})"
+                    what = f", GPU {number}" if self.gpu else f", share {number}" if count > 1 else ""
+                    self._places[key] = _Place(node["NodeID"], where + what, cpus // count)
+
+    def _hire(self, place: _Place) -> None:
+        strategy = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(place.node, soft=False)
+        places = self.sessions + 1  # one waits on the node, so that no lane ever does
+        needs = {"num_gpus": 1, "num_cpus": 0} if self.gpu else {"num_cpus": place.cpus}
+        actor = self.ray.remote(Worker).options(
+            **needs, max_restarts=0, max_concurrency=places + 4, scheduling_strategy=strategy
+        ).remote(self.job, "cuda:0" if self.gpu else "cpu")  # fmt: skip
+        place.tries += 1
+        place.seat = RaySeat(self.ray, actor, place.name, places, self.ledger)
+        place.started, place.preparing = actor.begun.remote(), actor.prepare.remote()
+
+    def _ready(self, place: _Place) -> RaySeat | None:
+        assert place.seat is not None
+        try:
+            if not self.ray.wait([place.preparing], timeout=0)[0]:
+                return None
+            answer = self.ray.get(place.preparing)
+        except Exception as error:  # noqa: BLE001  the actor did not come up
+            answer = SeatLostError(_why(error))
+        place.preparing = None
+        if isinstance(answer, Exception):
+            self._refuse(place, answer)
+            return None
+        place.seat.shared = answer
+        self.tell(f"{place.name} is ready{', and writes to the ledger itself' if answer else ''}")
+        return place.seat
+
+    def _refuse(self, place: _Place, error: Exception) -> None:
+        self._refused = f"{place.name}: {first_line(error)}"
+        self.tell(f"{place.name} is not used: {error}")
+        if place.seat is not None:
+            place.seat.close()
+        place.seat, place.over = None, not isinstance(error, SeatLostError) or place.tries >= _AGAIN
+
+    def lost(self, seat: Seat) -> None:
+        """See `Office`; another actor is tried where the node still lives."""
+        for place in self._places.values():
+            if place.seat is seat:
+                place.seat, place.over = None, place.tries >= _AGAIN
+
+    def close(self) -> None:
+        """Ends what is not ready yet."""
+        for place in self._places.values():
+            if place.seat is not None:
+                place.seat.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+_WORDS = {
+    "ActorUnavailableError": "the connection to its worker broke",
+    "ActorDiedError": "its worker ended",
+    "NodeDiedError": "the node is gone",
+    "OutOfMemoryError": "its worker was ended since the node's memory was full",
+}
+
+
+def _why(error: Exception) -> str:
+    """What Ray says in many lines, in a few words."""
+    cause = getattr(error, "cause", None) or error
+    if (words := _WORDS.get(type(error).__name__)) is None:
+        return f"{type(cause).__name__}: {first_line(cause)}"
+    told = str(error)
+    reason = next((told[told.index(key) :].splitlines()[0] for key in ("Error", "error:") if key in told), "")
+    return f"{words} ({reason})" if "import" in reason else words

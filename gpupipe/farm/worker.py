@@ -1,0 +1,71 @@
+"""What runs on a node: lanes kept warm, segments in, encoded segments out."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpupipe.farm.job import Job, plan_here, sees_ledger
+from gpupipe.render.children import Folder, carried
+from gpupipe.render.warm import Warm
+
+if TYPE_CHECKING:
+    from gpupipe.render.pieces import Piece
+
+
+class Worker:
+    """One GPU, or one share of the CPU, of a node; made into a Ray actor. Errors are answers, not raised.
+
+    Args:
+        job: what is to be done; cheap until `prepare`.
+        device: `cpu` or `cuda:0`, the only one that Ray shows it.
+    """
+
+    def __init__(self, job: Job, device: str) -> None:
+        self._job, self._device = job, device
+        self._scratch: str | None = None
+
+    def begun(self) -> None:
+        """Answers as soon as the node has room for it."""
+
+    def prepare(self) -> Exception | bool:
+        """Fetches the source, looks whether bytes would be the same; answers whether the ledger is seen from here."""
+        try:
+            plan = plan_here(self._job, self._device)
+            shared = sees_ledger(self._job)
+            if not shared:
+                self._scratch = tempfile.mkdtemp(prefix="gpupipe-segments-")
+            self._folder = Folder(plan, self._job.digest, Path(self._scratch or self._job.folder))
+            self._warm = Warm(plan, self._folder)
+        except Exception as error:  # noqa: BLE001  it is told to whoever asked
+            return carried(error)
+        return shared
+
+    def render(self, index: int) -> Exception | Piece:
+        """Renders a segment; several at once. It then lies in the ledger, or is fetched by `chunk` and `drop`."""
+        try:
+            return self._warm.render(index)
+        except Exception as error:  # noqa: BLE001
+            return carried(error)
+
+    def shown(self) -> dict[int, int]:
+        """Pictures computed of each segment that is not done."""
+        return self._warm.shown()
+
+    def chunk(self, index: int, start: int, size: int) -> bytes:
+        """Some bytes of a segment's file."""
+        with self._folder.file(index).open("rb") as file:
+            file.seek(start)
+            return file.read(size)
+
+    def drop(self, index: int) -> None:
+        """A segment was received."""
+        self._folder.file(index).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Ends lanes and takes away what was not sent."""
+        self._warm.close()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
