@@ -97,15 +97,19 @@ class Warm:
                         return piece
                     if self._stop.is_set() or desk.error is None:
                         raise StoppedError("stopped") from None
-                    if not self._smaller(desk, desk.error) and (index in desk.failed or not desk.failed):
+                    if not self._smaller(desk) and (index in desk.failed or not desk.failed):
                         raise desk.error from None
 
-    def _smaller(self, desk: Desk, error: BaseException) -> bool:
-        """Whether the lanes ended for lack of memory and can be opened again with less; asked for every segment."""
+    def _smaller(self, desk: Desk) -> bool:
+        """Whether lanes ended for lack of memory and open again with less; the first who asks has it so."""
         with self._lock:
-            if desk.smaller is None:
-                desk.smaller = short_of_memory(error) and self._guard.step_back(first_line(error))
-            return desk.smaller
+            return self._judged(desk)
+
+    def _judged(self, desk: Desk) -> bool:
+        if desk.smaller is None:
+            error = desk.error
+            desk.smaller = error is not None and short_of_memory(error) and self._guard.step_back(first_line(error))
+        return desk.smaller
 
     def shown(self) -> dict[int, int]:
         """Pictures computed of each segment that is not done."""
@@ -123,6 +127,8 @@ class Warm:
             if self._stop.is_set():
                 raise StoppedError("stopped")
             if self._desk is None or self._desk.halted:
+                if self._desk is not None:
+                    self._judged(self._desk)
                 self._close()
                 self._open()
             assert self._desk is not None  # `_open` raised where there is none

@@ -121,7 +121,7 @@ def test_no_seat_left() -> None:
     ledger = LedgerDouble([1] * 3)
     with pytest.raises(FarmError, match="nobody left"):
         dispatch(ledger, SeatDouble("one", vanish), SeatDouble("two", vanish))
-    assert [what["seat"] for event, what in ledger.logged if event == "lost"] == ["one", "two"]
+    assert {what["seat"] for event, what in ledger.logged if event == "lost"} == {"one", "two"}
 
 
 def test_a_segment_that_takes_every_seat_with_it() -> None:
