@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
+import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from gpupipe.config import parse_config
 from gpupipe.errors import MediaError, PlanError
 from gpupipe.media.probe import probe
-from gpupipe.plan import make_plan
+from gpupipe.plan import Plan, make_plan, stored
 from gpupipe.plan.stored import absolute, dump, load, read_plan
 
 CONFIGS = [
@@ -23,6 +26,24 @@ CONFIGS = [
     {"segments": {"seconds": 1}, "resume": "keep", "output": {"video": {"codec": "hevc", "quality": 22.5}}},
     {"range": {"start": 0.1}, "stages": [{"fps": {"rate": "24000/1001"}}]},
 ]
+
+
+def test_every_type_in_a_plan_is_known() -> None:
+    """What no plan of a test holds too: a name that only type checkers import fails when such a plan is read."""
+    seen: set[object] = set()
+
+    def walk(kind: object) -> None:
+        if kind in seen:
+            return
+        seen.add(kind)
+        if dataclasses.is_dataclass(kind):
+            for hint in typing.get_type_hints(kind, vars(sys.modules[kind.__module__]), stored._NAMES).values():
+                walk(hint)
+        for inner in typing.get_args(kind):
+            walk(inner)
+
+    walk(Plan)
+    assert len(seen) > 40
 
 
 def test_every_corpus_file(corpus: Path) -> None:
