@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import sys
 import typing
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def test_every_type_in_a_plan_is_known() -> None:
             return
         seen.add(kind)
         if dataclasses.is_dataclass(kind):
-            for hint in typing.get_type_hints(kind, vars(sys.modules[kind.__module__]), stored._NAMES).values():
+            for hint in typing.get_type_hints(kind, stored._names(kind.__module__)).values():
                 walk(hint)
         for inner in typing.get_args(kind):
             walk(inner)
