@@ -29,7 +29,10 @@ static NVENCSTATUS preset_guids(void *s, GUID g, GUID *to, uint32_t room, uint32
 static NVENCSTATUS caps(void *s, GUID codec, NV_ENC_CAPS_PARAM *p, int *value) {
     (void)s;
     int hevc = !memcmp(&codec, &codecs[1], sizeof codec);
-    if (!hevc && memcmp(&codec, &codecs[0], sizeof codec)) return NV_ENC_ERR_UNSUPPORTED_PARAM;
+    if (!hevc && memcmp(&codec, &codecs[0], sizeof codec)) {
+        if (fault("tell") < 0) return NV_ENC_ERR_UNSUPPORTED_PARAM;
+        hevc = 1; /* AV1, for asking only */
+    }
     switch (p->capsToQuery) {
         case NV_ENC_CAPS_NUM_MAX_BFRAMES: *value = 4; break;
         case NV_ENC_CAPS_SUPPORTED_RATECONTROL_MODES: *value = NV_ENC_PARAMS_RC_VBR | NV_ENC_PARAMS_RC_CBR; break;

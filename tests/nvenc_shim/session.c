@@ -61,7 +61,9 @@ NVENCSTATUS initialize(void *handle, NV_ENC_INITIALIZE_PARAMS *p) {
     if (!s || !p || !p->encodeConfig) return say(s, NV_ENC_ERR_INVALID_PTR, "no encodeConfig");
     if (fault("tell") >= 0) tell("initialize", p, sizeof *p), tell("config", p->encodeConfig, sizeof *p->encodeConfig);
     if (fault("preset") >= 0) return say(s, NV_ENC_ERR_UNSUPPORTED_PARAM, "unsupported preset");
-    if (!same(p->encodeGUID, NV_ENC_CODEC_H264_GUID) && !same(p->encodeGUID, NV_ENC_CODEC_HEVC_GUID))
+    int known = same(p->encodeGUID, NV_ENC_CODEC_H264_GUID) || same(p->encodeGUID, NV_ENC_CODEC_HEVC_GUID);
+    if (!known && fault("tell") >= 0) return NV_ENC_SUCCESS; /* AV1, for asking only: not ready for pictures */
+    if (!known)
         return say(s, NV_ENC_ERR_UNSUPPORTED_PARAM, "the shim has H.264 and HEVC");
     read_asked(s, p, p->encodeConfig);
     if (s->asked.depth > 8 && fault("depth") >= 0) return say(s, NV_ENC_ERR_UNSUPPORTED_PARAM, "unsupported depth");

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.nvenc
 HERE = Path(__file__).parent
-CODECS = ("h264", "hevc")  # the shim has no AV1
+CODECS = ("h264", "hevc", "av1")
 CRASHES = {"source_av_format_context"}
 """Names with which the wheel 2.2.4 ends in a segmentation fault."""
 
