@@ -189,6 +189,40 @@ def test_unknown_colour_stays_unsaid(tmp_path: Path, ffprobe) -> None:
     assert stream.get("color_primaries", "unknown") == stream.get("color_transfer", "unknown") == "unknown"
 
 
+class Told(CpuLane):
+    """A lane that writes down what it is told."""
+
+    def __init__(self, log: list[object]) -> None:
+        self._log = log
+
+    def wait(self, event: object) -> None:
+        self._log.append(("wait", event))
+
+    def active(self) -> object:
+        self._log.append("draw")
+        return super().active()
+
+    def synchronize(self) -> None:
+        self._log.append("synchronize")
+
+
+def test_a_picture_is_awaited_then_packed_then_finished_then_handed_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What that is good for, a GPU shows: tests/gpu/test_nvenc_order_gpu.py."""
+    log: list[object] = []
+    encode = nvenc_double.PyNvEncoder.Encode
+
+    def logged(self: object, frame: object, picture: object) -> list[dict]:
+        log.append("encode")
+        return encode(self, frame, picture)
+
+    monkeypatch.setattr(nvenc_double.PyNvEncoder, "Encode", logged)
+    asked = settings()
+    encoder = nvenc.NvencEncoder(asked, Told(log), library=nvenc_double)
+    planes = tuple(torch.cat([p, p]) for p in picture(asked.input_format, 0))
+    encoder.encode(FrameBatch(asked.input_format, (0, 40), asked.time_base, planes, ready="event"))
+    assert log == [("wait", "event"), *["draw", "synchronize", "encode"] * 2]
+
+
 def test_lossless_is_lossless() -> None:
     nvenc.NvencEncoder(settings(options={"tuning_info": "lossless"}), CpuLane(), library=nvenc_double)
     assert (nvenc_double.CALLS[-1]["rc"], nvenc_double.CALLS[-1]["constqp"]) == ("constqp", "0")
