@@ -108,8 +108,16 @@ def arithmetic(profile: Profile) -> Iterator[None]:
         yield
 
 
-def laid_out(profile: Profile) -> torch.memory_format:
+def layout_of(profile: Profile) -> torch.memory_format:
     """How weights and pictures lie best: tensor cores read channels last."""
     import torch  # noqa: PLC0415  as above
 
     return torch.channels_last if profile.device.startswith("cuda") else torch.contiguous_format
+
+
+def laid_out(network: nn.Module, layout: torch.memory_format) -> nn.Module:
+    """The same network with its weights in that layout; they stay what torch.export and torch.compile take."""
+    import torch  # noqa: PLC0415  as above
+
+    with torch.inference_mode(mode=False):  # what is made under it has no version, which exports ask for
+        return network.to(memory_format=layout)  # type: ignore[no-any-return,call-overload]  # it does take it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from gpupipe.engines.base import Network, Profile, arithmetic, laid_out
+from gpupipe.engines.base import Network, Profile, arithmetic, laid_out, layout_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,8 +34,8 @@ class Eager:
     def load(self, network: nn.Module, profile: Profile, folder: Path) -> Network:
         """See `base.Engine`."""
         del folder
-        layout = laid_out(profile)
-        ready = network.to(memory_format=layout)  # type: ignore[call-overload]  # it does take it
+        layout = layout_of(profile)
+        ready = laid_out(network, layout)
 
         def run(x: torch.Tensor) -> torch.Tensor:
             with arithmetic(profile):

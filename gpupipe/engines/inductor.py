@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gpupipe.device.host import short_of_memory
-from gpupipe.engines.base import Network, Profile, arithmetic, laid_out
+from gpupipe.engines.base import Network, Profile, arithmetic, laid_out, layout_of
 from gpupipe.errors import EngineError, first_line
 
 if TYPE_CHECKING:
@@ -71,10 +71,9 @@ def _compiled(network: nn.Module, profile: Profile) -> Network:
     """Compiled, and run once, which is when torch does it."""
     import torch  # noqa: PLC0415  see `base.Engine`
 
-    layout = laid_out(profile)
+    layout = layout_of(profile)
     mode = "max-autotune-no-cudagraphs" if profile.device.startswith("cuda") else "default"
-    ready: nn.Module = network.to(memory_format=layout)  # type: ignore[call-overload]  # it does take it
-    compiled: Network = torch.compile(ready, fullgraph=True, dynamic=False, mode=mode)
+    compiled: Network = torch.compile(laid_out(network, layout), fullgraph=True, dynamic=False, mode=mode)
 
     def run(x: torch.Tensor) -> torch.Tensor:
         with arithmetic(profile):

@@ -9,6 +9,7 @@ data-centre TensorRT, whose runtime is no wheel.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import logging
 from importlib.metadata import distributions
@@ -16,6 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from gpupipe.device.host import short_of_memory
+from gpupipe.engines.base import laid_out
 from gpupipe.errors import EngineError, first_line
 
 if TYPE_CHECKING:
@@ -54,34 +56,16 @@ class TensorRT:
         import torch  # noqa: PLC0415  see `base.Engine`
 
         trt = _import("torch_tensorrt")
-        example = torch.zeros(profile.shape, dtype=profile.dtype, device=profile.device)
-        smallest = (profile.least or profile.batch, *profile.shape[1:])
-        if smallest == profile.shape:
-            taken, dynamic = trt.Input(profile.shape, dtype=profile.dtype), None
-        else:
-            taken = trt.Input(
-                min_shape=smallest, opt_shape=profile.shape, max_shape=profile.shape, dtype=profile.dtype, name="x"
-            )
-            dynamic = ({0: torch.export.Dim("batch", min=smallest[0], max=profile.batch)},)
         with _Complaints() as complaints:
             try:
-                exported = torch.export.export(network, (example,), dynamic_shapes=dynamic)
-                engine = trt.dynamo.convert_exported_program_to_serialized_trt_engine(
-                    exported,
-                    arg_inputs=[taken],
-                    device=torch.device(profile.device),
-                    use_explicit_typing=True,
-                    disable_tf32=True,
-                    require_full_compilation=True,
-                    timing_cache_path=str(folder / "timing"),
-                )
+                engine = _serialised(trt, network, profile, str(folder / "timing"))
             except Exception as error:  # converters and builder raise what they like
                 if short_of_memory(error):
                     raise
                 raise EngineError(f"TensorRT does not build it: {complaints.first() or first_line(error)}") from error
-        (folder / _FILE).write_bytes(bytes(engine))
-        loaded = _Loaded(bytes(engine), profile)  # on a GPU that TensorRT refuses, this is where it does
-        loaded(example)
+        (folder / _FILE).write_bytes(engine)
+        loaded = _Loaded(engine, profile)  # on a GPU that TensorRT refuses, this is where it does
+        loaded(torch.zeros(profile.shape, dtype=profile.dtype, device=profile.device))
         if (kernels := loaded.kernels()) is not None:
             (folder / _KERNELS).write_bytes(kernels)
 
@@ -90,6 +74,35 @@ class TensorRT:
         del network
         kernels = folder / _KERNELS
         return _Loaded((folder / _FILE).read_bytes(), profile, kernels.read_bytes() if kernels.is_file() else b"")
+
+
+def _serialised(trt: Any, network: nn.Module, profile: Profile, timing: str) -> bytes:
+    """The engine, of batches from the profile's least on."""
+    import torch  # noqa: PLC0415  see `base.Engine`
+
+    smallest = (profile.least or profile.batch, *profile.shape[1:])
+    if smallest == profile.shape:
+        taken, dynamic = trt.Input(profile.shape, dtype=profile.dtype), None
+    else:
+        taken = trt.Input(
+            min_shape=smallest, opt_shape=profile.shape, max_shape=profile.shape, dtype=profile.dtype, name="x"
+        )
+        dynamic = ({0: torch.export.Dim("batch", min=smallest[0], max=profile.batch)},)
+    with torch.inference_mode(mode=False), torch.no_grad():  # an export looks at versions of tensors
+        # Plain layout: of any other, torch_tensorrt 2.11 gives TensorRT the address of a copy that it drops at once.
+        network = laid_out(copy.deepcopy(network), torch.contiguous_format)
+        example = torch.zeros(profile.shape, dtype=profile.dtype, device=profile.device)
+        exported = torch.export.export(network, (example,), dynamic_shapes=dynamic)
+        engine = trt.dynamo.convert_exported_program_to_serialized_trt_engine(
+            exported,
+            arg_inputs=[taken],
+            device=torch.device(profile.device),
+            use_explicit_typing=True,
+            disable_tf32=True,
+            require_full_compilation=True,
+            timing_cache_path=timing,
+        )
+    return bytes(engine)
 
 
 class _Loaded:

@@ -26,7 +26,8 @@ class Network(torch.nn.Module):
 
 @pytest.mark.skipif(Inductor().absent("cpu") is not None, reason="no C++ compiler here")
 @pytest.mark.filterwarnings("ignore")  # torch's compilers warn of themselves
-def test_what_is_compiled_is_right_and_kept(tmp_path):
+def test_what_is_compiled_is_right_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpupipe.engines.inductor.layout_of", lambda _: torch.channels_last)  # as on a GPU
     network, engine = Network().eval().requires_grad_(requires_grad=False), Inductor()
     x = torch.rand(PROFILE.shape)
     with torch.inference_mode():

@@ -8,6 +8,7 @@ from trt_double import Library, install
 
 from gpupipe.engines.base import Profile
 from gpupipe.engines.cache import EngineCache
+from gpupipe.engines.eager import Eager
 from gpupipe.engines.identity import digest_of
 from gpupipe.engines.select import Selector
 from gpupipe.engines.tensorrt import TensorRT
@@ -52,6 +53,17 @@ def test_it_runs_what_was_built(library, network, tmp_path):
     strided = torch.rand(2, 8, 12, 3).permute(0, 3, 1, 2)
     assert not strided.is_contiguous()
     assert torch.equal(run(strided), network(strided.contiguous()))
+
+
+def test_weights_as_other_engines_leave_them(library, network, tmp_path, monkeypatch):
+    """Channels last, and under inference mode, as on a GPU."""
+    monkeypatch.setattr("gpupipe.engines.eager.layout_of", lambda _: torch.channels_last)
+    x = torch.rand(PROFILE.shape)
+    with torch.inference_mode():
+        wanted = Eager().load(network, PROFILE, tmp_path)(x)
+        assert not network.conv.weight.is_contiguous()
+        assert torch.allclose(built(network, PROFILE, tmp_path)(x), wanted, atol=1e-6)
+    assert not network.conv.weight.is_contiguous(), "eager goes on with its own layout"
 
 
 def test_it_asks_for_one_whole_engine_of_the_networks_own_types(library, network, tmp_path):

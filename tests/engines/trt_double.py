@@ -69,6 +69,8 @@ class Library:
             logging.getLogger("torch_tensorrt.dynamo._compiler").error(self.unsupported)
             raise UnboundLocalError("cannot access local variable 'interpreter_result'")
         for name, value in exported_program.state_dict.items():
+            assert value.is_contiguous(), "2.11 drops the contiguous copy that TensorRT is given the address of"
+            assert not value.is_inference(), "an export wants versions"
             assert value.dtype == taken.dtype, f"explicit typing takes dtypes as they are: {name} is {value.dtype}"
         self.built.append(kwargs | {"input": taken})
         name = f"engine {len(self.engines)}".encode()
