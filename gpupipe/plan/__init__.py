@@ -167,8 +167,12 @@ def _host(
     config: Config, info: SourceInfo, builder: ChainBuilder, choice: Choice, *, sessions: int, decoder: str
 ) -> tuple[HostBudget, list[Notice]]:
     """How many sessions the host has memory for, and the warning where that is not all that were asked for."""
-    cpu = HostNeed.of(info.video.format, builder.steps, decodes=decoder == "libav", encodes=not choice.on_device)
-    budget = fit_host(cpu, sessions, next(iter(rooms(config.memory.host)), None))
+    room = next(iter(rooms(config.memory.host)), None)
+    cpu = HostNeed.of(
+        info.video.format, builder.steps, decodes=decoder == "libav", encodes=not choice.on_device,
+        free=None if room is None else room.left,
+    )  # fmt: skip
+    budget = fit_host(cpu, sessions, room)
     if budget.enough and (budget.sessions == sessions or config.sessions == "auto"):
         return budget, []
     return budget, [Notice("memory-short", budget.reason)]

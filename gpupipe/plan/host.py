@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpupipe.plan.memory import size_text
+from gpupipe.plan.memory import size_text, workspace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,15 +35,21 @@ class HostNeed:
     session: int
 
     @classmethod
-    def of(cls, picture: FrameFormat, steps: Sequence[Step], *, decodes: bool, encodes: bool) -> HostNeed:
-        """From the source's pictures and the chain; `decodes` and `encodes` say what is done on the CPU."""
+    def of(
+        cls, picture: FrameFormat, steps: Sequence[Step], *, decodes: bool, encodes: bool, free: int | None = None
+    ) -> HostNeed:
+        """From the source's pictures and the chain.
+
+        `decodes` and `encodes` say what is done on the CPU, `free` how many bytes are left.
+        """
         formats = [picture, *(step.target for step in steps)]
         largest = max(one.frame_bytes for one in (picture, formats[-1]))
         share = _DECODER_ALONE * decodes + _ENCODER_ALONE * encodes
         pictures = share * (_PICTURES + _A_CORE * min(_MOST_CORES, os.cpu_count() or 1))
         on_cpu = [step for step in steps if step.target.device == "cpu" and step.kind != "download"]
         work = max((_WORK * 48 * max(_pixels(step.source), _pixels(step.target)) for step in on_cpu), default=0)
-        return cls(round(pictures * largest) + work)
+        network = max((workspace(step, free) for step in on_cpu), default=0)
+        return cls(round(pictures * largest) + work + network)
 
     def bytes(self, sessions: int) -> int:
         """Of the whole run."""

@@ -87,7 +87,7 @@ def need_of(surface: FrameFormat, steps: Sequence[Step], encoder: str, free: int
         work=work,
         tables=_TABLES * max(map(_pixels, pictures)) if there else 0,
         encoder=encoder,
-        workspace=max((_workspace(step, free) for step in there), default=0),
+        workspace=max((workspace(step, free) for step in there), default=0),
         pixels=_pixels(result) if encoder == "nvjpeg" else 0,
     )
 
@@ -99,7 +99,8 @@ def _scratch(step: Step) -> int:
     return size
 
 
-def _workspace(step: Step, free: int | None) -> int:
+def workspace(step: Step, free: int | None) -> int:
+    """See `Stage.workspace`; 0 for what is no stage."""
     if step.kind != "stage":
         return 0
     kind = stages.load(step.name)

@@ -75,7 +75,7 @@ def test_a_limit_on_the_gpu_is_planned_with(clip: Path, tmp_path: Path, monkeypa
     builder = planning.ChainBuilder(info.video.format)
     builder.upload("cuda:0")
     choice = planning.choose_encoder(config.output.video, info.video.format, "cpu")
-    planning._memory(config, info.video.format, builder, choice, sessions=1, device="cuda:0")
+    planning._memory(config, info.video.format, builder, choice, sessions=1, places=("cuda:0",))
     assert seen == [6 * GIB]
 
 
@@ -97,3 +97,19 @@ assert 95 << 20 < before.left - rooms()[0].left < 105 << 20
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     assert rooms()
+
+
+def test_a_network_on_the_cpu_is_planned_with_a_share_of_what_is_left(
+    clip: Path, tmp_path: Path, monkeypatch, weights
+) -> None:
+    weights("realesr-animevideov3-x2")
+    stages = {"none": [{"resize": {"width": 2560, "height": 1440}}],
+              "model": [{"resize": {"width": 1280, "height": 720}}, {"model": {"card": "realesr-animevideov3-x2"}}]}  # fmt: skip
+    made = {}
+    for left in (64 * GIB, 4 * GIB):
+        monkeypatch.setattr(planning, "rooms", lambda _, left=left: [Room(left, 64 * GIB)])
+        for name, chain in stages.items():
+            config = parse_config({"stages": chain, "output": {"video": {"encoder": "libx264"}}})
+            made[left, name] = make_plan(config, probe(clip), tmp_path / "o.mp4", device="cpu").host_bytes
+    more = {left: made[left, "model"] - made[left, "none"] for left in (64 * GIB, 4 * GIB)}
+    assert more == {64 * GIB: 2048 * 1280 * 720, 4 * GIB: GIB}
