@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpupipe.bench.flow import Discard, Run, Stopwatch, unwritten
 from gpupipe.device import open_lane
+from gpupipe.errors import NoSessionError
 from gpupipe.plan.memory import ENCODE_LANES
 from gpupipe.render.codecs import STAND_ALONE, make_encoder
 from gpupipe.render.lanes import Crew
@@ -74,7 +75,8 @@ def encoder_alone(plan: Plan, kept: list[FrameBatch], frames: int) -> Run:
         lanes = ENCODE_LANES
     watch = Stopwatch()
     places: list[Lane] = [open_lane(plan.device) for _ in range(lanes)]
-    encoders = [make_encoder(plan.encoder, place) for place in places]
+    encoders = _open(plan, places)
+    lanes, places = len(encoders), places[: len(encoders)]
     shares = [frames * (n + 1) // lanes - frames * n // lanes for n in range(lanes)]
     watch.open()
     with Crew() as crew:
@@ -85,6 +87,19 @@ def encoder_alone(plan: Plan, kept: list[FrameBatch], frames: int) -> Run:
     for encoder in encoders:
         encoder.close()
     return run
+
+
+def _open(plan: Plan, places: list[Lane]) -> list[Encoder]:
+    """An encoder a lane, or as many as the GPU gives; raises NoSessionError where that is none."""
+    encoders: list[Encoder] = []
+    for place in places:
+        try:
+            encoders.append(make_encoder(plan.encoder, place))
+        except NoSessionError:
+            if not encoders:
+                raise
+            break
+    return encoders
 
 
 def _feed(encoder: Encoder, device: str, kept: list[FrameBatch], frames: int) -> None:
