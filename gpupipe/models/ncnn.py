@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,11 +11,14 @@ from torch import nn
 from torch.nn import functional
 
 from gpupipe.errors import MediaError
+from gpupipe.models.graph import Graph, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+Parameters = dict[int, Any]
+"""Numbers, or lists of numbers, by ncnn's ids."""
 _MAGIC = "7767517"
 _HALF = 0x01306B47
 _OPERATIONS: dict[int, Callable[..., torch.Tensor]] = {0: torch.add, 1: torch.sub, 2: torch.mul}
@@ -46,16 +50,26 @@ class _Binary(nn.Module):
         return self.function(a, other)
 
 
-class _Constant(nn.Module):
-    value: torch.Tensor
+class _Sum(nn.Module):
+    """Of its inputs, each times its own factor where there are factors."""
 
-    def __init__(self, value: torch.Tensor) -> None:
+    def __init__(self, factors: list[float] | None) -> None:
         super().__init__()
-        self.register_buffer("value", value)
+        self.factors = factors
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        del x
-        return self.value
+    def forward(self, *parts: torch.Tensor) -> torch.Tensor:
+        factors = self.factors or [1.0] * len(parts)
+        terms = [part if factor == 1 else part * factor for part, factor in zip(parts, factors, strict=True)]
+        return functools.reduce(torch.add, terms)
+
+
+class _Split(nn.Module):
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        return x if self.count == 1 else (x,) * self.count
 
 
 class _Concat(nn.Module):
@@ -91,25 +105,8 @@ class _Weights:
             raise MediaError(f"{len(self._data) - self._at} bytes are left over", where=self._where)
 
 
-class Graph(nn.Module):
-    """N x 3 x H x W in 0..1 to the network's output, layer after layer of the .param."""
-
-    def __init__(self, layers: list[tuple[nn.Module, list[str], list[str]]]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layer for layer, _, _ in layers)
-        self._names = [(inputs, outputs) for _, inputs, outputs in layers]
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Runs the layers; the last one's output is the result."""
-        values: dict[str, torch.Tensor] = {"": x}
-        for layer, (inputs, outputs) in zip(self.layers, self._names, strict=True):
-            x = layer(*(values[name] for name in inputs))
-            values.update(dict.fromkeys(outputs, x))
-        return x
-
-
-def _convolution(p: dict[int, float], weights: _Weights) -> nn.Module:
-    known = {0, 1, 3, 4, 5, 6}
+def _convolution(p: Parameters, weights: _Weights) -> nn.Module:
+    known = {0, 1, 3, 4, 5, 6, 9, 10}
     if set(p) - known:
         raise ValueError(f"parameters {sorted(set(p) - known)} of a convolution")
     wide, kernel, bias = int(p[0]), int(p[1]), bool(p.get(5, 0))
@@ -118,12 +115,31 @@ def _convolution(p: dict[int, float], weights: _Weights) -> nn.Module:
     layer.weight.data = weights.tagged(int(p[6])).view(wide, deep, kernel, kernel)
     if layer.bias is not None:
         layer.bias.data = weights.raw(wide)
-    return layer
+    kind = int(p.get(9, 0))
+    if kind == 0:
+        return layer
+    if kind not in {1, 2}:
+        raise ValueError(f"activation {kind} of a convolution")
+    return nn.Sequential(layer, nn.ReLU() if kind == 1 else nn.LeakyReLU(p[10][0]))
 
 
-def _layer(kind: str, p: dict[int, float], weights: _Weights) -> nn.Module:  # noqa: PLR0911  (a table of layers)
-    if kind in {"Input", "Split"}:
-        return nn.Identity()
+def _parameters(words: list[str]) -> Parameters:
+    """`id=value`, or `-23300 - id=count,value,value...` for several."""
+    found: Parameters = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        number = int(key)
+        if number > -23300:
+            found[number] = float(value)
+        else:
+            count, *values = value.split(",")
+            if int(count) != len(values):
+                raise ValueError(f"{count} values, but there are {len(values)}")
+            found[-23300 - number] = [float(one) for one in values]
+    return found
+
+
+def _layer(kind: str, p: Parameters, weights: _Weights) -> nn.Module:  # noqa: PLR0911  (a table of layers)
     if kind == "Convolution":
         return _convolution(p, weights)
     if kind == "PReLU":
@@ -136,9 +152,8 @@ def _layer(kind: str, p: dict[int, float], weights: _Weights) -> nn.Module:  # n
         return _Upscale(int(p[0]), p[1])
     if kind == "BinaryOp" and set(p) <= {0, 1, 2}:
         return _Binary(int(p.get(0, 0)), p.get(2, 0.0) if p.get(1) else None)
-    if kind == "MemoryData" and set(p) == {0, 1, 2}:
-        width, height, channels = (int(p[k]) for k in range(3))
-        return _Constant(weights.raw(width * height * channels).view(1, channels, height, width))
+    if kind == "Eltwise" and p.get(0) == 1 and set(p) <= {0, 1}:
+        return _Sum(p.get(1))
     if kind == "Concat" and not p.get(0):
         return _Concat()
     if kind in _FUNCTIONS:
@@ -146,21 +161,44 @@ def _layer(kind: str, p: dict[int, float], weights: _Weights) -> nn.Module:  # n
     raise ValueError(f"a layer {kind} with {p}")
 
 
+def _constant(p: Parameters, weights: _Weights) -> torch.Tensor:
+    if set(p) != {0, 1, 2}:
+        raise ValueError(f"a MemoryData with {p}")
+    width, height, channels = (int(p[k]) for k in range(3))
+    return weights.raw(width * height * channels).view(1, channels, height, width)
+
+
+def _ordered(inputs: list[str], known: set[str]) -> None:
+    unknown = set(inputs) - known
+    if unknown:
+        raise ValueError(f"{min(unknown)} is not computed before it")
+
+
 def read(param: Path, binary: Path) -> Graph:
     """The network of the two files, in evaluation mode. Raises MediaError where they hold what is not read."""
     lines = param.read_text(encoding="utf-8", errors="replace").splitlines()
-    if len(lines) < 2 or lines[0].strip() != _MAGIC:
+    if len(lines) < 3 or lines[0].strip() != _MAGIC:
         raise MediaError("is no ncnn .param", where=str(param))
     weights = _Weights(binary.read_bytes(), str(binary))
-    layers = []
+    steps: list[Step] = []
+    taken: list[str] = []
+    constants: dict[str, torch.Tensor] = {}
     for number, line in enumerate(lines[2:], 3):
         try:
             kind, _, ins, outs, *rest = line.split()
-            names, values = rest[: int(ins) + int(outs)], rest[int(ins) + int(outs) :]
-            p = {int(k): float(v) for k, v in (value.split("=") for value in values)}
-            layer = _layer(kind, p, weights)
-        except (ValueError, KeyError, ZeroDivisionError, RuntimeError) as error:
+            inputs, outputs = rest[: int(ins)], rest[int(ins) : int(ins) + int(outs)]
+            p = _parameters(rest[int(ins) + int(outs) :])
+            _ordered(inputs, {*taken, *constants, *(name for step in steps for name in step.outputs)})
+            if kind == "Input":
+                taken += outputs
+            elif kind == "MemoryData":
+                constants[outputs[0]] = _constant(p, weights)
+            else:
+                layer = _Split(len(outputs)) if kind == "Split" else _layer(kind, p, weights)
+                steps.append(Step(layer, tuple(inputs), tuple(outputs)))
+        except (ValueError, KeyError, IndexError, ZeroDivisionError, RuntimeError) as error:
             raise MediaError(f"is not read: {error}", where=f"{param}: line {number}") from error
-        layers.append((layer, names[: int(ins)] or [""], names[int(ins) :]))
     weights.end()
-    return Graph(layers).eval().requires_grad_(requires_grad=False)
+    if len(taken) != 1 or not steps:
+        raise MediaError("has other than one input, or no layers", where=str(param))
+    return Graph(taken, steps[-1].outputs, steps, constants, {}).eval().requires_grad_(requires_grad=False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import flatbuffers
 import numpy as np
 import pytest
 import torch
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from torch.nn import functional
 
@@ -47,6 +49,40 @@ def test_gives_what_litert_gives(name, cache, face):
             assert mine[number : number + 1].shape == theirs.shape
             assert (mine[number] - theirs[0]).abs().max() < 1e-5 * max(1, theirs.abs().max())
     assert torch.sigmoid(ours[1]).amax() > 0.9, "no face shows nothing"
+
+
+def _before_its_custom_operator(path, out):
+    """The file up to the operator that LiteRT has not; returns that operator's weights and bias."""
+    model = schema.ModelT.InitFromPackedBuf(path.read_bytes(), 0)
+    graph = model.subgraphs[0]
+    codes = [model.operatorCodes[one.opcodeIndex].customCode for one in graph.operators]
+    place = codes.index(b"Convolution2DTransposeBias")
+    last, source = graph.operators[place], {one.outputs[0]: one.inputs[0] for one in graph.operators}
+    weights = []
+    for index in last.inputs[1:]:
+        tensor = graph.tensors[source.get(index, index)]  # behind its DEQUANTIZE
+        kind = {0: np.float32, 1: np.float16}[tensor.type]
+        data = np.frombuffer(model.buffers[tensor.buffer].data.tobytes(), kind)
+        weights.append(data.reshape(tensor.shape).astype(np.float64))
+    graph.operators, graph.outputs = graph.operators[:place], [last.inputs[0]]
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    out.write_bytes(bytes(builder.Output()))
+    return weights
+
+
+def test_selfie_segmentation_is_litert_and_its_last_operator_as_defined(cache, face, tmp_path):
+    card = find("selfie-segmentation")
+    files = fetch(card, cache)
+    crop = functional.interpolate(face, (256, 256), mode="bilinear", antialias=True)
+    weight, bias = _before_its_custom_operator(files["tflite"], tmp_path / "cut.tflite")
+    (seen,) = _litert(tmp_path / "cut.tflite", crop)
+    large = np.einsum("nchw,oijc->nohiwj", seen.double().numpy(), weight).reshape(1, 1, 256, 256) + bias
+    wanted = torch.sigmoid(torch.from_numpy(large)).numpy()
+    ours = load(card, files)(crop)
+    assert ours.shape == (1, 1, 256, 256)
+    assert 0.2 < ours.mean() < 0.9, "a portrait is partly a person"
+    assert np.abs(ours.numpy() - wanted).max() < 1e-4
 
 
 @pytest.mark.parametrize("path", ["face_detection_back", "face_detection_full_range", "iris_landmark"])

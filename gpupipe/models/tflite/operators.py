@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ class Node:
     out: list[int]
     constants: list[torch.Tensor | None]
     where: str
+    custom: bytes = b""
+    """Options of an operator that is not TFLite's own."""
 
     def wrong(self, message: str) -> MediaError:
         """An error that names the operator."""
@@ -179,6 +182,25 @@ def _resize(node: Node) -> Run:
     return lambda x: functional.interpolate(x, size, mode="bilinear", align_corners=corners)
 
 
+def _mean(node: Node) -> Run:
+    axes = sorted(node.constant(1).reshape(-1).tolist())
+    if axes != [1, 2] or not node.read(tflite.ReducerOptions).KeepDims():
+        raise node.wrong(f"a mean over axes {axes} is not read, only one over height and width that keeps them")
+    return lambda x: x.mean((2, 3), keepdim=True)
+
+
+def _transposed(node: Node) -> Run:
+    """MediaPipe's Convolution2DTransposeBias: weights are out, height, width, in; options are padding and strides."""
+    weight, bias = node.constant(1).permute(3, 0, 1, 2), node.constant(2)
+    _, down, across = struct.unpack("<3i", node.custom)
+    if (down, across) != tuple(weight.shape[2:]):
+        raise node.wrong(f"kernel {list(weight.shape[2:])} at strides {[down, across]} is not read, only equal ones")
+    layer = nn.ConvTranspose2d(weight.shape[0], weight.shape[1], (down, across), (down, across))
+    layer.weight.data = weight.contiguous()
+    layer.bias.data = bias  # type: ignore[union-attr]
+    return layer
+
+
 SEVERAL: dict[str, Callable[[Node], Run]] = {
     "ADD": _two(torch.add, tflite.AddOptions),
     "MUL": _two(torch.mul, tflite.MulOptions),
@@ -190,10 +212,12 @@ SEVERAL: dict[str, Callable[[Node], Run]] = {
 OPERATORS: dict[str, Callable[[Node], Run]] = SEVERAL | {
     "AVERAGE_POOL_2D": _pool,
     "CONV_2D": _conv,
+    "Convolution2DTransposeBias": _transposed,
     "DEPTHWISE_CONV_2D": _depthwise,
     "HARD_SWISH": lambda _: nn.Hardswish(),
     "LOGISTIC": lambda _: nn.Sigmoid(),
     "MAX_POOL_2D": _pool,
+    "MEAN": _mean,
     "PAD": _pad,
     "PRELU": _prelu,
     "RELU": lambda _: nn.ReLU(),

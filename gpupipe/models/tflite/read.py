@@ -80,12 +80,16 @@ class _Reading:
 
     def _name(self, operator: Any) -> str:
         code = self._model.OperatorCodes(operator.OpcodeIndex())
+        if code.CustomCode():
+            return str(code.CustomCode().decode())
         return str(_NAMES.get(max(code.BuiltinCode(), code.DeprecatedBuiltinCode()), "unknown"))
 
     def _node(self, name: str, operator: Any, inputs: list[int], out: int, where: str) -> Node:
         constants = [self._constant(one) if one >= 0 else None for one in inputs]
         shapes = [self._shape(one) if one >= 0 else [] for one in inputs]
-        return Node(name, operator.BuiltinOptions(), shapes, self._shape(out), constants, where)
+        custom = operator.CustomOptionsAsNumpy()
+        raw = b"" if isinstance(custom, int) else custom.tobytes()
+        return Node(name, operator.BuiltinOptions(), shapes, self._shape(out), constants, where, raw)
 
     def _shape(self, index: int) -> list[int]:
         tensor = self._graph.Tensors(index)
