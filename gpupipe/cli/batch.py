@@ -17,7 +17,7 @@ from gpupipe.cli.options import PATH, as_json, device, talk
 from gpupipe.cli.progress import LINE_EVERY, every, line
 from gpupipe.cli.stop import stopping
 from gpupipe.config import load_config
-from gpupipe.device import pick_device
+from gpupipe.device import pick_device, pick_devices
 from gpupipe.media.output import describe_os_error
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def command(
         console.log_to(log_file)
     settings = load_config(config)
     todo = jobs(sources(inputs, lists), name, output_dir)
-    place = pick_device(device or settings.device)
+    places = pick_devices(settings.devices) if settings.devices is not None and device is None else ()
+    place = places[0] if places else pick_device(device or settings.device)
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -89,13 +90,13 @@ def command(
     stop = Event()
     telling = _Telling(console, len(todo))
     batch = Batch(
-        lambda job: plan_of(config, settings, job.source, job.output, device=place, strict=strict),
+        lambda job: plan_of(config, settings, job.source, job.output, device=None if places else place, strict=strict),
         Book(output_dir, made_by(settings)), stop, overwrite=overwrite, restart=restart, retry=retry,
         begun=telling.begun, progress=telling.progress,
     )  # fmt: skip
     with stopping(stop, console) as stops:
         stops.kept = True
-        for finished in batch.run(todo, Room(at_once or (1 if place == "cpu" else AT_ONCE))):
+        for finished in batch.run(todo, Room(at_once or (1 if place == "cpu" or len(places) > 1 else AT_ONCE))):
             telling.ended(finished)
     return _conclude(console, todo, telling.all, strict=strict, as_json=as_json)
 

@@ -39,6 +39,7 @@ class Worker:
                 self._scratch = tempfile.mkdtemp(prefix="gpupipe-segments-")
             self._folder = Folder(plan, self._job.digest, Path(self._scratch or self._job.folder))
             self._warm = Warm(plan, self._folder)
+            self._warm.open()
         except Exception as error:  # noqa: BLE001  it is told to whoever asked
             return carried(error)
         return shared

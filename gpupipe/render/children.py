@@ -204,6 +204,8 @@ def serve(there: Connection, plan: dict[str, Any], digest: str, folder: str, dev
 
     threading.Thread(target=report, daemon=True).start()
     pool = ThreadPoolExecutor(mine.sessions + 1)
+    with suppress(Exception):  # the first segment meets the same, and tells it
+        warm.open()
     say("ready", -1, None)
     with suppress(OSError, EOFError):
         while (index := there.recv()) is not None:

@@ -84,6 +84,11 @@ class Warm:
         self._stack = ExitStack()
         self._desk: Desk | None = None
 
+    def open(self) -> None:
+        """Opens the lanes before there is a segment; raises what opening raises."""
+        with short_memory():
+            self._opened()
+
     def render(self, index: int) -> Piece:
         """Renders one segment, whatever other threads ask for meanwhile. Raises what `render.render` raises."""
         self._store.pieces.pop(index, None)
