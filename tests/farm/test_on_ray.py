@@ -64,9 +64,9 @@ def test_two_nodes_one_killed_all_killed(work: Path, tmp_path: Path) -> None:
 def test_here_from_a_url_and_stopped(work: Path, tmp_path: Path, ffmpeg) -> None:
     """Without an address; SIGTERM while segments are rendered; the same command ends with the same bytes."""
     source = tmp_path / "long.mkv"
-    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=960x540:r=25:d=20", "-c:v", "libx264", "-g", "25", "-preset", "ultrafast",
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=640x360:r=25:d=12", "-c:v", "libx264", "-g", "25", "-preset", "ultrafast",
            source)  # fmt: skip
-    (tmp_path / "c.yaml").write_text(CONFIG.replace("veryfast", "slow"))
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("veryfast", "veryslow"))
     output = tmp_path / "out.mp4"
     command = [sys.executable, "-m", "gpupipe", "farm", "run", "--cache", tmp_path / "cache", tmp_path / "c.yaml",
                f"file://{source}", output]  # fmt: skip
