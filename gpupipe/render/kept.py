@@ -152,6 +152,9 @@ def _pass(
         return shelves[0]
 
     before = sum(piece.frames for piece in ledger.pieces.values())
+    if meter is not None:
+        meter.reach(before)
+        meter.again()
     try:
         with ExitStack() as stack:
             stack.callback(abandon, shelves)

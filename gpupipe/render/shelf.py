@@ -67,6 +67,8 @@ class Shelf(Board):
     def __init__(self, crew: Crew, ledger: Store, wanted: Sequence[int], runners: int = 1) -> None:
         segments = ledger.plan.segments
         super().__init__(crew, segments, len(segments), runners=runners)
+        if crew.watch is not None:
+            crew.watch.expect(len(segments), len(ledger.pieces))
         self.begun = True  # the join makes the template: no encoder has to be kept
         self._ledger = ledger
         self._todo = deque(sorted(wanted, key=lambda n: (n > 0, -segments[n].frames, n)))

@@ -216,9 +216,9 @@ class Watch:
         """A queue between lanes."""
         self._queues.append((name, items))
 
-    def expect(self, segments: int) -> None:
-        """How many segments the run has."""
-        self._all = segments
+    def expect(self, segments: int, finished: int = 0) -> None:
+        """How many segments the run has, and how many of them are done already."""
+        self._all, self._finished = segments, finished
 
     def begin(self, index: int, segment: Segment) -> None:
         """A lane took a segment."""

@@ -47,17 +47,17 @@ def test_every_type_in_a_plan_is_known() -> None:
 
 def test_every_corpus_file(corpus: Path) -> None:
     made = 0
-    for row in csv.DictReader((corpus / "manifest.csv").read_text().splitlines()):
-        for config in CONFIGS:
-            try:
-                plan = make_plan(parse_config(config), probe(corpus / row["file"]), Path("o.mkv"), device="cpu")
-            except (MediaError, PlanError):
-                continue
-            again = load(json.loads(json.dumps(dump(plan))), "test")
-            assert again == absolute(plan), row["file"]
-            assert again.digest() == absolute(plan).digest()
-            made += 1
-    assert made > 60
+    for number, row in enumerate(csv.DictReader((corpus / "manifest.csv").read_text().splitlines())):
+        config = CONFIGS[number % len(CONFIGS)]
+        try:
+            plan = make_plan(parse_config(config), probe(corpus / row["file"]), Path("o.mkv"), device="cpu")
+        except (MediaError, PlanError):
+            continue
+        again = load(json.loads(json.dumps(dump(plan))), "test")
+        assert again == absolute(plan), row["file"]
+        assert again.digest() == absolute(plan).digest()
+        made += 1
+    assert made > 20
 
 
 def test_from_another_folder(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
