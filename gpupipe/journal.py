@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 @dataclass(slots=True)
@@ -20,7 +22,7 @@ class Entry:
     """The first occurrence, in words."""
     count: int = 0
     places: list[str] = field(default_factory=list)
-    """Where it happened (pts, byte, stream), the first `Journal.KEEP` of them."""
+    """Where it happened (segment, pts, byte, stream), the first `Journal.KEEP` of them."""
 
     def __str__(self) -> str:
         if self.count <= 1:
@@ -30,6 +32,19 @@ class Entry:
         return (
             f"{self.message} [{self.count} times: {shown}{more}]" if shown else f"{self.message} [{self.count} times]"
         )
+
+
+_WITHIN: ContextVar[str] = ContextVar("within", default="")
+
+
+@contextmanager
+def within(place: str) -> Iterator[None]:
+    """While it is entered, warnings of this thread name that place before their own, such as `segment 3, pts 512`."""
+    before = _WITHIN.set(place)
+    try:
+        yield
+    finally:
+        _WITHIN.reset(before)
 
 
 class Journal:
@@ -51,6 +66,7 @@ class Journal:
 
     def warn(self, code: str, message: str, *, place: str | None = None, count: int = 1) -> None:
         """Records `count` events of kind `code`; the message of the first one stands for all."""
+        place = ", ".join(filter(None, (_WITHIN.get(), place))) or None
         with self._lock:
             first, entry = self._add(code, message, place, count)
         if first and self._listener is not None:

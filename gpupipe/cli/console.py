@@ -46,6 +46,8 @@ class Console:
     def __init__(self) -> None:
         self.json_log = False
         self.quiet = False
+        self.file: Path | None = None
+        """The source that is at work: warnings, errors and what happens name it in the JSON log."""
         self._file: Path | None = None
         self.write_line: Callable[[str], None] = self._to_stderr
         """Replaced while a progress bar owns the terminal."""
@@ -99,25 +101,28 @@ class Console:
         if not self.quiet:
             self.write_line(printable(line))
 
-    def warning(self, code: str, message: str, count: int = 1) -> None:
+    def _about(self) -> dict[str, object]:
+        return {} if self.file is None else {"file": self.file}
+
+    def warning(self, code: str, message: str, count: int = 1, place: str | None = None) -> None:
         """Something the user should know; the run goes on."""
-        self.event("warning", code=code, message=message, count=count)
-        self.say(f"warning: {message}")
+        self.event("warning", code=code, message=message, count=count, place=place, **self._about())
+        self.say(f"warning: {message}{f' ({place})' if place else ''}")
 
     def first(self, entry: Entry) -> None:
         """The first warning of its kind is told at once; how often it happened is told at the end."""
-        place = f" ({entry.places[0]})" if entry.places else ""
-        self.warning(entry.code, f"{entry.message}{place}", entry.count)
+        self.warning(entry.code, entry.message, entry.count, entry.places[0] if entry.places else None)
 
     def happened(self, found: Happening) -> None:
         """What a run counts and does not warn of, such as a step back for lack of memory."""
-        self.event("happened", kind=found.kind, detail=found.detail, elapsed_seconds=round(found.elapsed, 3))
+        seconds = round(found.elapsed, 3)
+        self.event("happened", kind=found.kind, detail=found.detail, elapsed_seconds=seconds, **self._about())
         self.say(f"{WORDS.get(found.kind, found.kind)}: {found.detail}")
 
     def error(self, message: str, code: int) -> None:
         """Why the program ends; shown even when it is to be quiet."""
         if self.json_log:
-            self.event("error", message=message, exit_code=code)
+            self.event("error", message=message, exit_code=code, **self._about())
         else:
             self.log(f"error: {message}")
             self.write_line(printable(f"error: {message}"))

@@ -46,6 +46,7 @@ def command(
     jobs = Lines(console, wanted=openjd)
     with stopping(stop, console) as stops, jobs.failing():
         found = read_plan(plan)
+        console.file = found.source.path
         stops.kept = True
         stamp = plan.with_name(plan.name + ".joined")
         if _facts(found) in _stamped(stamp):

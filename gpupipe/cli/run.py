@@ -68,7 +68,7 @@ def command(
     stop = Event()
     with stopping(stop, console) as stops:
         plan = prepare(config, input, output, device=device, strict=strict)
-        stops.kept = plan.ledger
+        stops.kept, console.file = plan.ledger, plan.source.path
         for line in plan.lines():
             console.say(line)
         console.event("start", plan=plan.to_json())

@@ -45,6 +45,7 @@ def command(
     stop, watch = Event(), Watch()
     with stopping(stop, console) as stops, jobs.failing():
         found = read_plan(plan)
+        console.file = found.source.path
         stops.kept = True
         wanted = sorted({n + k for n in numbers for k in range(count) if k == 0 or n + k < len(found.segments)})
         total = sum(found.segments[n].frames for n in wanted if n < len(found.segments))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import re
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gpupipe.device import release
+from gpupipe.errors import GpupipeError
 from gpupipe.media.output import OutputFile, check_space
 from gpupipe.render.children import on_devices
 from gpupipe.render.codecs import make_encoder
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from gpupipe.plan import Plan
     from gpupipe.render.kept import Fill
 
+_INSIDE = re.compile(r"(segment|stage|pts) |at the end")
+"""How places inside a source begin."""
 __all__ = ["Progress", "RenderResult", "StopFlag", "Watch", "render"]
 
 
@@ -88,11 +92,16 @@ def watched(
 ) -> Iterator[Meter]:
     """What every run has around it: a lane of the watch for this thread, and all memory given back at the end.
 
-    `total` are the frames to come, where they are not all of the plan's.
+    Errors that name a segment, a stage or a pts name the source too. `total` are the frames to come, where they are
+    not all of the plan's.
     """
     watch.lane("writer" if plan.ledger or in_lanes(plan) else "run", "open")
     try:
         yield Meter(plan, progress, watch, total)
+    except GpupipeError as error:
+        if error.where is not None and _INSIDE.match(error.where):
+            error.where = f"{plan.source.path}: {error.where}"
+        raise
     finally:
         watch.leave()
         watch.over()

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpupipe.errors import GpupipeError
+from gpupipe.journal import within
 from gpupipe.render.feed import check_stop
 from gpupipe.render.lanes import HaltedError
 from gpupipe.render.watch import WAIT, enter
@@ -168,13 +170,17 @@ class Board:
 
     @contextmanager
     def rendering(self, index: int) -> Iterator[None]:
-        """Around work on a segment; see `failed`."""
+        """Around work on a segment: warnings and errors name it where there are several; see `failed`."""
+        name = f"segment {index}" if len(self.segments) > 1 else ""
         try:
-            yield
+            with within(name):
+                yield
         except HaltedError:
             raise
-        except Exception:
+        except Exception as error:
             self.failed.add(index)
+            if name and isinstance(error, GpupipeError):
+                error.where = ", ".join(filter(None, (name, error.where)))
             raise
 
     def noted(self, index: int, entries: Sequence[Entry]) -> None:

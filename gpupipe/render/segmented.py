@@ -258,12 +258,13 @@ class Join:
         segment = self._plan.segments[self._index]
         if self._coded != self._frames:
             raise MediaError(
-                f"the encoder gave {self._coded} pictures for {self._frames}", where=f"segment at pts {segment.start}"
+                f"the encoder gave {self._coded} pictures for {self._frames}",
+                where=f"segment {self._index} at pts {segment.start}",
             )
         missing = segment.frames - self._frames
         if segment.frames and missing:
             message = f"a segment held {segment.frames} pictures and {self._frames} could be decoded"
-            self._journal.warn("frames-missing", message, place=f"pts {segment.start}")
+            self._journal.warn("frames-missing", message, place=f"segment {self._index}, pts {segment.start}")
 
 
 def _depth(first: Packet, shown: list[int], codec: str) -> int:

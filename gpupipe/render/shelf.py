@@ -141,7 +141,7 @@ class Shelf(Board):
 
     def _check(self, index: int, writer: PieceWriter) -> None:
         if writer.packets != writer.frames:
-            place = f"segment at pts {self.segments[index].start}"
+            place = f"segment {index} at pts {self.segments[index].start}"
             raise MediaError(f"the encoder gave {writer.packets} pictures for {writer.frames}", where=place)
 
     def computed(self, stop: StopFlag) -> Iterator[int]:
