@@ -1,4 +1,4 @@
-"""A run on a terminal: how far, how fast, which lane waits, what the GPU does; redrawn four times a second."""
+"""A run on a terminal: how far, how fast, which lane waits, what the GPU does; redrawn twice a second."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpupipe.render import Watch
     from gpupipe.render.watch import LaneReading, Reading, SegmentReading
 
-REDRAWN = 4
+REDRAWN = 2
 """Times a second."""
 RECENT = 5.0
 """Seconds over which rates and occupancy are taken."""
