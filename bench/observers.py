@@ -4,8 +4,8 @@
 
 Both are done in this process, in turn, and compared round by round: processor time of the whole process (user and
 system, all threads) and wall time. The plain run has not even the clocks of its lanes. The watched one draws its
-progress on a pseudo-terminal, is scraped every five seconds by another process, and is recorded for a report, whose writing
-after the run is a fixed cost and told apart.
+progress on a pseudo-terminal, is scraped every five seconds by another process, and is recorded for a report, whose
+writing after the run is a fixed cost and told apart.
 
 Where other programs share the machine both ratios scatter by more than what is measured. `accounted` does not: the
 processor time of the observers' own threads, and of the lanes' clocks (switches counted, times what one takes), over
