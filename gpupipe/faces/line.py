@@ -38,13 +38,17 @@ class Line:
         """A memory of nothing."""
         return self._sight.remember(self._device)
 
-    def chosen(self, rgb: torch.Tensor, memory: tuple[torch.Tensor, ...], number: int) -> tuple[Faces, torch.Tensor]:
-        """All faces of the pictures, and which of them are to be worked on."""
+    def chosen(
+        self, rgb: torch.Tensor, memory: tuple[torch.Tensor, ...], number: int
+    ) -> tuple[Faces, torch.Tensor | None]:
+        """All faces of the pictures, and which of them are to be worked on; None where there are none at all."""
         seen = self._sight(rgb, memory, number)
-        return seen.faces, seen.faces.valid & self._choose(seen)
+        return seen.faces, None if seen.nobody else seen.faces.valid & self._choose(seen)
 
     def __call__(self, rgb: torch.Tensor, memory: tuple[torch.Tensor, ...], number: int) -> torch.Tensor:
         """(N, 3, H, W); see `Sight` for the arguments."""
         faces, chosen = self.chosen(rgb, memory, number)
+        if chosen is None:
+            return rgb
         out = rgb if self._rework is None else self._rework(rgb, faces.keep(chosen))
         return drawn(out, faces, chosen) if self._debug else out

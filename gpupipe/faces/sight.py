@@ -9,7 +9,7 @@ import torch
 
 from gpupipe.faces.cuts import HEIGHT, WIDTH, cuts, luma, thumbnail
 from gpupipe.faces.detect import STEP, Look, Wanted, faces_of, shown
-from gpupipe.faces.follow import Likeness, at_lag, bridged, chains
+from gpupipe.faces.follow import NOBODY, Likeness, at_lag, bridged, chains
 from gpupipe.faces.found import Faces, joined, nothing
 from gpupipe.faces.motion import Motion, Pyramid, forth, motion, pyramid
 from gpupipe.faces.smooth import Calm, averaged, smoothed
@@ -31,6 +31,9 @@ class Following(NamedTuple):
     hold: int = 3
     """Pictures for which a face that is missed goes on."""
     calm: Calm | None = Calm()
+    ask: bool = True
+    """Read once a batch whether there is any face at all, and leave out what follows one where there is none. Without
+    that nothing is read where a detector sees every picture, so that all of it can be captured in a CUDA Graph."""
 
     @property
     def window(self) -> int:
@@ -52,6 +55,8 @@ class Seen(NamedTuple):
     """(window, N, K), see `follow.chains`."""
     embeddings: Tensor
     """(N, K, E): means along the chains."""
+    nobody: bool = False
+    """Known to be empty."""
 
 
 class Sight:
@@ -96,11 +101,11 @@ class Sight:
         earlier = Pyramid(
             tuple(torch.cat((a, b)) for a, b in zip((first, second, third), now.levels, strict=True)), now.factor
         )
-        thumbnails = thumbnail(now.levels[0][:, 0])
+        thumbnails = thumbnail(now.levels[0][:, 0, : how.look.height, : how.look.width])  # not the black around it
         new = cuts(thumbnails, last)
         found = self._found(rgb, small, before, earlier, new, number)
-        # Asking a GPU would cost more than moving nobody.
-        if rgb.device.type != "cpu" or bool(found.valid.any()):
+        nobody = how.ask and not bool(found.valid.any() | before.valid.any())
+        if not nobody:
             move = motion(found, now, earlier.rows(slice(0, -1)))
             known = (move.found & ~new[:, None])[..., None].to(torch.float32)
             found = replace(found, motion=torch.cat((move.turn, move.shift, known), -1))
@@ -109,6 +114,10 @@ class Sight:
             memory, (*every.tensors(), starts, thumbnails[-1], *(x[-1:] for x in now.levels)), strict=True
         ):
             old.copy_(fresh[len(fresh) - len(old) :])
+        if nobody:
+            recent = every.map(lambda x: x[len(x) - len(rgb) :])
+            links = torch.full((how.window, *recent.valid.shape), NOBODY, device=rgb.device)
+            return Seen(recent, links, recent.embeddings, nobody=True)
         return self._followed(every, starts.cumsum(0), len(rgb))
 
     def _followed(self, every: Faces, shots: Tensor, count: int) -> Seen:

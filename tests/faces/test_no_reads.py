@@ -32,7 +32,7 @@ def maps(small: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def test_faces_are_found_and_followed_without_a_read() -> None:
-    sight = Sight(maps, Following(look(1920, 1080, 960), Wanted(0.5, 0.0, 6)), (1920, 1080))
+    sight = Sight(maps, Following(look(1920, 1080, 960), Wanted(0.5, 0.0, 6), ask=False), (1920, 1080))
     memory = sight.remember(META)
     rgb = torch.empty(16, 3, 1080, 1920, dtype=torch.float16, device=META)
     with Watched():
@@ -42,7 +42,7 @@ def test_faces_are_found_and_followed_without_a_read() -> None:
 
 
 def test_faces_are_chosen_cut_out_and_laid_back_without_a_read() -> None:
-    sight = Sight(maps, Following(look(640, 360, 640), Wanted(0.5, 0.0, 6)), (640, 360))
+    sight = Sight(maps, Following(look(640, 360, 640), Wanted(0.5, 0.0, 6), ask=False), (640, 360))
     rgb = torch.empty(4, 3, 360, 640, dtype=torch.float16, device=META)
     target = torch.empty(5, 2, dtype=torch.float64, device=META)
     faces = sight(rgb, sight.remember(META), 0).faces

@@ -83,3 +83,22 @@ def test_lead_in_is_what_makes_it_so(clip, tmp_path, weights, monkeypatch) -> No
     cut, _ = run(clip, tmp_path / "cut.mkv", settings, segments={"seconds": 0.5}, range={"end": 1.2})
     assert whole[:6] == cut[:6]
     assert whole[6:] != cut[6:]
+
+
+def test_a_portrait_clip_is_turned_before_faces_are_looked_for(clip, tmp_path, ffmpeg, weights) -> None:
+    """Pictures that lie on their side with a display matrix, as telephones write them."""
+    weights("centerface")
+    lying, turned = tmp_path / "lying.mp4", tmp_path / "turned.mp4"
+    ffmpeg("-i", clip, "-frames:v", "3", "-vf", "transpose=2", lying)
+    ffmpeg("-i", lying, "-c", "copy", "-metadata:s:v:0", "rotate=90", turned)
+    shown = []
+    for name, operate in (("blurred", ["blur"]), ("plain", [])):
+        run(turned, tmp_path / f"{name}.mkv", {"detect": {"most": 2}, "operate": operate})
+        with av.open(str(tmp_path / f"{name}.mkv")) as made:
+            shown.append([frame.to_ndarray(format="gray").astype(int) for frame in made.decode(video=0)])
+    assert [len(part) for part in shown] == [3, 3]
+    for a, b in zip(*shown, strict=True):
+        assert a.shape == (SIZE[1], SIZE[0])
+        away = np.abs(a - b)
+        assert away[SIZE[1] // 4 : SIZE[1] * 3 // 4, SIZE[0] // 3 : SIZE[0] * 2 // 3].mean() > 4
+        assert away[:, :10].max() == 0

@@ -70,7 +70,7 @@ def seen(stage, rgb: torch.Tensor) -> tuple[list[Faces], list[torch.Tensor]]:
     memory = stage.remember()
     with torch.inference_mode():
         both = [stage._line.chosen(part, memory.tensors, n) for n, part in enumerate(rgb.split(1))]
-    return [faces for faces, _ in both], [chosen for _, chosen in both]
+    return [faces for faces, _ in both], [chosen for _, chosen in both if chosen is not None]
 
 
 def found(stage, rgb: torch.Tensor, score: float = 0.5) -> Faces:
@@ -209,6 +209,25 @@ def test_cards_go_through(network) -> None:
     assert torch.isfinite(out).all()
 
 
+def test_a_clip_without_faces_is_detected_in_and_nothing_more(monkeypatch) -> None:
+    """What follows a face is left out; so is what works on it, and the pictures themselves are not copied."""
+    stage = made({**ANONYMISE, "detect": {"most": 2}}, SIZE)
+    memory = stage.remember()
+    for name in ("motion", "bridged", "smoothed"):
+        monkeypatch.setattr(f"gpupipe.faces.sight.{name}", lambda *_: pytest.fail("work for nobody"))
+    empty = torch.rand(1, 3, SIZE[1], SIZE[0], generator=torch.Generator().manual_seed(1)) * 0.1 + 0.4
+    with torch.inference_mode():
+        (out,) = stage.follow((empty,), memory)
+    assert out is empty
+    monkeypatch.undo()
+    rgb = frames("astronaut_512.png", path(1, SIZE, CENTRE, 0.6), SIZE)
+    with torch.inference_mode():
+        (out,) = stage.follow((rgb,), memory)
+        assert not torch.equal(out, rgb)
+        (out,) = stage.follow((empty,), memory)
+        assert torch.equal(out, empty), "it is gone with the cut"
+
+
 def test_a_batch_gives_what_single_pictures_give() -> None:
     move = path(5, SIZE, CENTRE, 0.6, **MOVES["all"])
     stage = made({**ANONYMISE, "detect": {"every": 2}}, SIZE)
@@ -241,15 +260,17 @@ def test_detecting_now_and_then_still_covers_every_frame() -> None:
 
 
 def test_a_face_that_comes_and_goes() -> None:
-    """Into the picture from the left and out again: found when half of it is there, left alone when it is gone."""
-    shift = torch.tensor([-90, -45, 0, 60, 120, 170, 220, 260.0], dtype=torch.float64)
-    matrix = path(8, SIZE, CENTRE, 0.6).matrix.clone()
+    """In from the left and out at the right: worked on as soon as it is found, over the edge, and left alone when gone."""
+    shift = torch.tensor([-85, -50, 0, 60, 100, 130, 260, 300, 300.0], dtype=torch.float64)
+    matrix = path(9, SIZE, CENTRE, 0.6).matrix.clone()
     matrix[:, 0, 2] += shift - 20
-    rgb = frames("portrait_pd.jpg", Move(matrix, torch.ones(8)), SIZE)
-    rgb = frames("astronaut_512.png", Move(matrix, torch.ones(8)), SIZE)
-    out = run(made(ANONYMISE, SIZE), rgb)
-    changed = (out != rgb).flatten(1).any(1).tolist()
-    assert changed[1:6] == [True] * 5
+    rgb = frames("astronaut_512.png", Move(matrix, torch.ones(9)), SIZE)
+    settings = {**ANONYMISE, "track": {"hold": 1}, "detect": {"score": 0.3, "most": 2}}
+    out = run(made(settings, SIZE), rgb)
+    changed = (out != rgb).any(1)
+    assert changed.flatten(1).any(1).tolist() == [True] * 6 + [False] * 3
+    assert bool(changed[0, :, 0].any()), "its mask goes over the left edge"
+    assert bool(changed[5, :, -1].any()), "and over the right one"
 
 
 def crowd(side: int, count: int, columns: int) -> torch.Tensor:
