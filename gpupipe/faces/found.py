@@ -72,6 +72,17 @@ def take(values: Tensor, order: Tensor) -> Tensor:
     return values.gather(1, index)
 
 
+def listed(valid: Tensor, number: int) -> Tensor:
+    """Where the `number` valid places are among all N * K, valid ones first.
+
+    On a GPU the list is as long as the next power of two, so that networks see few shapes; what is behind the valid
+    ones means nothing.
+    """
+    if valid.device.type != "cpu":
+        number = min(1 << max(number - 1, 0).bit_length(), valid.numel())
+    return torch.argsort((~valid).flatten().to(torch.uint8), stable=True)[:number]
+
+
 def joined(parts: Sequence[Faces], dim: int) -> Faces:
     """One after another in time (0), or more places a picture (1)."""
     return Faces(*(torch.cat(values, dim) for values in zip(*(p.tensors() for p in parts), strict=True)))

@@ -13,6 +13,7 @@ import torch
 
 from gpupipe.errors import PlanError, first_line
 from gpupipe.faces.align import crops, similarity
+from gpupipe.faces.found import listed
 from gpupipe.faces.templates import template
 from gpupipe.models import folder
 
@@ -48,16 +49,13 @@ class Identity:
         with torch.inference_mode():
             self.width = int(self._network(torch.zeros(1, 3, size, size, device=device, dtype=precision)).shape[1])
 
-    def __call__(self, rgb: Tensor, faces: Faces) -> Tensor:
-        """(N, K, E) float32; zeros where there is no face. It reads how many there are."""
+    def __call__(self, rgb: Tensor, faces: Faces, number: int) -> Tensor:
+        """(N, K, E) float32 of all faces, of which there are `number`; zeros where there is none."""
         count, places = faces.valid.shape
         out = torch.zeros(count * places, self.width, device=rgb.device)
-        number = int(faces.valid.sum())
         if not number:
             return out.view(count, places, -1)
-        if rgb.device.type != "cpu":  # few shapes for the network; what is too much is thrown away
-            number = min(1 << (number - 1).bit_length(), count * places)
-        order = torch.argsort((~faces.valid).flatten().to(torch.uint8), stable=True)[:number]
+        order = listed(faces.valid, number)
         matrix = similarity(faces.points.flatten(0, 1)[order], self._target)
         seen = crops(rgb, order.div(places, rounding_mode="floor"), matrix, self._size).clamp(0, 1) * 255
         return out.index_copy(0, order, self._network(seen.to(self._precision)).float()).view(count, places, -1)
@@ -96,7 +94,7 @@ def reference(
     if not bool(faces.valid.any()):
         raise PlanError("no face is found in it", where=f"{where}: {path}", hint="use a larger, frontal picture")
     best = torch.where(faces.valid, faces.sides, -1.0).argmax(1)
-    found = identity(rgb.to(faces.boxes.device), faces)[0, int(best)].cpu()
+    found = identity(rgb.to(faces.boxes.device), faces, int(faces.valid.sum()))[0, int(best)].cpu()
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as part:
         np.save(part, found.numpy())

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    PerFace = Callable[[Tensor, Faces, int], Tensor]
+
 
 class Following(NamedTuple):
     """How faces are found and followed."""
@@ -66,15 +68,17 @@ class Sight:
         detector: (n, 3, h, w) R'G'B' 0..255 to CenterFace's four maps.
         how: what is looked for.
         size: width and height of the pictures.
-        embed: (pictures, faces (n, K)) to embeddings (n, K, E); None where nobody asks who they are.
+        refine: (pictures, faces (n, K), how many) to better points (n, K, 5, 2).
+        embed: the same to embeddings (n, K, E); None where nobody asks who they are.
         width: E.
     """
 
     def __init__(
         self, detector: Callable[[Tensor], tuple[Tensor, ...]], how: Following, size: tuple[int, int],
-        embed: Callable[[Tensor, Faces], Tensor] | None = None, width: int = 0,
+        *, refine: PerFace | None = None, embed: PerFace | None = None, width: int = 0,
     ) -> None:  # fmt: skip
-        self._detector, self.how, self._size, self._embed, self._width = detector, how, size, embed, width
+        self._detector, self.how, self._size = detector, how, size
+        self._refine, self._embed, self._width = refine, embed, width
 
     def remember(self, device: torch.device) -> tuple[Tensor, ...]:
         """Memory of nothing: faces of the last pictures, which of them began a shot, the last one's looks."""
@@ -162,9 +166,12 @@ class Sight:
 
     def _detected(self, rgb: Tensor, small: Tensor) -> Faces:
         found = faces_of(self._detector(small), self.how.look, self.how.wanted)
-        if self._embed is None:
+        if self._refine is None and self._embed is None:
             return found
-        return replace(found, embeddings=self._embed(rgb, found))
+        number = int(found.valid.sum())  # a small read: networks run on faces, not on places
+        if number and self._refine is not None:
+            found = replace(found, points=self._refine(rgb, found, number))
+        return found if self._embed is None else replace(found, embeddings=self._embed(rgb, found, number))
 
 
 def carried(faces: Faces, move: Motion) -> Faces:

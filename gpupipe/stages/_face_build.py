@@ -17,6 +17,7 @@ from gpupipe.faces.identity import Identity, reference
 from gpupipe.faces.line import Line
 from gpupipe.faces.networks import card_of, network_of, rehearsed
 from gpupipe.faces.paste import Mask
+from gpupipe.faces.refine import SIDE, Refine
 from gpupipe.faces.rework import Cut, Laying, Rework
 from gpupipe.faces.sight import Following, Sight
 from gpupipe.faces.smooth import Calm
@@ -46,10 +47,13 @@ def build(stage: Face, source: FrameFormat) -> Line:
     settings, device = stage.settings, torch.device(source.device)
     following = _following(stage, source)
     wide, high = (-(-side // STEP) * STEP for side in following.look[:2])
-    detector = _detector(stage, (wide, high), source)
+    detector = _detector(stage, (wide, high), source, stage.rows)
     identity = _identity(settings.track.card, source) if stage.identifies else None
     size = (source.width, source.height)
-    sight = Sight(detector, following, size, identity, identity.width if identity else 0)
+    sight = Sight(
+        detector, following, size, embed=identity, width=identity.width if identity else 0,
+        refine=Refine(_detector(stage, (SIDE, SIDE), source, _CROPS), device) if settings.detect.refine else None,
+    )  # fmt: skip
     chooser = _chooser(settings, size, _reference(stage, identity))
     rework = None
     if settings.operate:
@@ -87,11 +91,11 @@ class _Maps(torch.nn.Module):
         return torch.cat(self.network(rgb * 255), 1)
 
 
-def _detector(stage: Face, size: tuple[int, int], source: FrameFormat) -> Detector:
-    """(N, 3, h, w) R'G'B' 0..255 to four maps; `size` is the width and height of what it mostly sees."""
+def _detector(stage: Face, size: tuple[int, int], source: FrameFormat, batch: int) -> Detector:
+    """(N, 3, h, w) R'G'B' 0..255 to four maps; `size` is the width and height of what it sees."""
     name = stage.settings.detect.card
     card, files = card_of(name, "face-detection", f"{_WHERE}.detect.card")
-    profile = Profile(stage.rows, size[1], size[0], _precision(source, half=card.half), source.device)
+    profile = Profile(batch, size[1], size[0], _precision(source, half=card.half), source.device)
     network = Batched(
         _Maps(load(card, files)), name, profile, stage.settings.engine, origin=name, journal=stage.journal
     )

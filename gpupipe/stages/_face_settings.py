@@ -26,6 +26,8 @@ class Detect(base.Settings):
     """Whether smaller pictures are brought up to `size`, for faces of few pixels."""
     smallest: float = Field(default=0.0, ge=0)
     """Pixels of the frame."""
+    refine: bool = True
+    """Whether points are looked at once more in crops of each face, which halves their error."""
     every: int = Field(default=1, ge=1, le=60)
     """Detect in every so manieth frame, and in the first of each shot; between them faces are followed by motion."""
     most: int = Field(default=8, ge=1, le=256)
