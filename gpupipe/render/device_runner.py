@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,9 @@ class Compute:
     chain: Chain
     lane: CudaLane
     pool: Any
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Held by whoever gives a batch: a lane takes work of one thread at a time, and what a stage keeps for its calls (an
+    engine's context and addresses, sizes that fit) is one for all."""
 
     @classmethod
     def of(cls, plan: Plan, journal: Journal) -> Compute:
@@ -91,7 +95,7 @@ class DeviceRunner:
         self._lane = CudaLane(plan.device, urgent=True)
         self._format = surface_format(video, plan.device)
         device_steps = _on_device(plan)
-        self._chain, self._memories = compute.chain, compute.chain.remember()
+        self._chain, self._memories, self._turn = compute.chain, compute.chain.remember(), compute.turn
         graphed = plan.graphs and bool(device_steps)
         self._slots = deque(
             Slot(self._format, plan.batch, partial(compute.chain.transform, memories=self._memories), self._lane,
@@ -166,7 +170,8 @@ class DeviceRunner:
         False where nothing is left to hand on.
         """
         self._board.wait_for_room(index)
-        ready = slot.run()
+        with self._turn:
+            ready = slot.run()
         if lead == len(times):
             ready.synchronize()  # nobody else waits for it, and it is filled again next
             self._give_back(slot)
