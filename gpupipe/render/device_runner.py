@@ -63,8 +63,8 @@ class Compute:
     lane: CudaLane
     pool: Any
     turn: threading.Lock = field(default_factory=threading.Lock)
-    """Held by whoever gives a batch: a lane takes work of one thread at a time, and what a stage keeps for its calls (an
-    engine's context and addresses, sizes that fit) is one for all."""
+    """Held by whoever gives a batch: a lane takes work of one thread at a time, and what a stage keeps for its calls
+    (an engine's context and addresses, sizes that fit) is one for all."""
 
     @classmethod
     def of(cls, plan: Plan, journal: Journal) -> Compute:

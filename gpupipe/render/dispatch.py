@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
@@ -108,6 +109,8 @@ class Dispatch:
                 check_stop(stop)
                 self._welcome(meter)
                 self._hand_out()
+                if not self._busy:  # nobody is ready yet, and of nothing `wait` returns at once
+                    time.sleep(POLL)
                 for done in wait(self._busy, timeout=POLL, return_when=FIRST_COMPLETED).done:
                     self._settle(done)
                 self._count(meter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from threading import Event
 from types import SimpleNamespace
 
@@ -42,6 +43,20 @@ def test_longest_first_to_whoever_is_free() -> None:
     assert sorted(one.given + two.given) == [0, 1, 2, 3, 4]
     assert (one.given[0], two.given[0]) == (1, 3)
     assert len(one.given) in (2, 3)
+
+
+def test_waiting_for_the_first_seat_costs_nothing() -> None:
+    """Nodes of a busy cluster come after minutes."""
+    ledger, seat, looks, until = LedgerDouble([1]), SeatDouble("one"), [], time.monotonic() + 0.5
+
+    class Late(OfficeDouble):
+        def fresh(self) -> list[SeatDouble]:
+            looks.append(0)
+            return [] if time.monotonic() < until else super().fresh()
+
+    Dispatch(ledger, Late(seat), Journal(), print).run(Event(), METER)
+    assert seat.given == [0]
+    assert len(looks) < 20
 
 
 def test_a_seat_gets_as_many_as_it_has_places() -> None:
