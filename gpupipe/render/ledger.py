@@ -58,7 +58,7 @@ class Ledger:
         with self.writing():
             self.folder.mkdir(exist_ok=True)
             (self.folder / SEGMENTS).mkdir(exist_ok=True)
-            self._lock = (self.folder / LOCK).open("ab")
+            self._lock = (self.folder / LOCK).open("a+b")  # NFS shares locks of files that may be read only
             try:
                 fcntl.flock(self._lock, (fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:

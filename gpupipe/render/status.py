@@ -83,12 +83,14 @@ def status(output: Path, *, thorough: bool = False) -> Status:
 
 
 def _busy(folder: Path) -> bool:
-    try:
-        with (folder / LOCK).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
+    for mode in ("r+b", "rb"):  # NFS locks only what may be written; who only looks may not write
+        try:
+            with (folder / LOCK).open(mode) as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            continue
         return False
     return False
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
+import os
 import random
 import signal
 import subprocess
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 import av
 import pytest
 
+from gpupipe.cli.job import prepare
 from gpupipe.codecs.libav import LibavEncoder
 from gpupipe.errors import MediaError
 from gpupipe.media.mux import Muxer
@@ -376,8 +379,6 @@ def test_no_folder_is_made_for_the_output(cli, words, tmp_path) -> None:
 
 def test_two_runs_do_not_share_a_ledger(cli, words, monkeypatch, tmp_path) -> None:
     stopped_before_the_join(cli, words, monkeypatch)
-    from gpupipe.cli.job import prepare  # noqa: PLC0415
-
     plan = prepare(tmp_path / "c.yaml", Path(words[3]), tmp_path / "out.mp4", device="cpu", strict=False)
     with Ledger(plan):
         shown = cli(*words)
@@ -385,6 +386,24 @@ def test_two_runs_do_not_share_a_ledger(cli, words, monkeypatch, tmp_path) -> No
     assert shown.code == 1
     assert "another run is at work on it" in shown.err
     assert '"busy": false' in cli("status", "--json", words[-1]).out
+
+
+def test_locks_as_nfs_has_them(cli, words, monkeypatch, tmp_path) -> None:
+    """There a shared lock wants a file that may be read, and an exclusive one a file that may be written."""
+    real = fcntl.flock
+
+    def flock(file, operation: int) -> None:
+        mode = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE
+        if mode == (os.O_WRONLY if operation & fcntl.LOCK_SH else os.O_RDONLY):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        real(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    stopped_before_the_join(cli, words, monkeypatch)
+    plan = prepare(tmp_path / "c.yaml", Path(words[3]), tmp_path / "out.mp4", device="cpu", strict=False)
+    with Ledger(plan, shared=True):
+        assert '"busy": true' in cli("status", "--json", words[-1]).out
+        assert "another run is at work on it" in cli(*words).err
 
 
 def test_status(cli, words, monkeypatch, tmp_path) -> None:
