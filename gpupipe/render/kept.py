@@ -32,10 +32,12 @@ from gpupipe.render.target import measured, open_muxer
 from gpupipe.render.watch import enter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from gpupipe.codecs.base import Encoder
     from gpupipe.media.mux import Muxer
     from gpupipe.plan import Plan
+    from gpupipe.render.board import Part
     from gpupipe.render.progress import Meter, StopFlag
 
 _JOINS = 3
@@ -229,14 +231,19 @@ def _write(ledger: Ledger, muxer: Muxer, stack: ExitStack, *, journal: Journal, 
     joined.start(Board(Crew(), plan.segments, 0))
     for index in range(len(plan.segments)):
         check_stop(stop)
-        try:
-            for part in read(ledger.path(index), encoder):
-                joined.add(index, part)
-                meter.wrote(part.packets)
-        except (BadPieceError, OSError) as error:
-            ledger.distrust(index, str(error))
-            raise BadPieceError(str(error)) from None
+        for part in _parts(ledger, index, encoder):
+            joined.add(index, part)
+            meter.wrote(part.packets)
     joined.finish()
     copied.rest()
     meter.shown = sum(piece.frames for piece in ledger.pieces.values())
     return Tally(meter.shown)
+
+
+def _parts(ledger: Ledger, index: int, encoder: Encoder) -> Iterator[Part]:
+    """Of a segment's file; where it cannot be read, and only then, it is no part of the ledger any more."""
+    try:
+        yield from read(ledger.path(index), encoder)
+    except (BadPieceError, OSError) as error:
+        ledger.distrust(index, str(error))
+        raise BadPieceError(str(error)) from None

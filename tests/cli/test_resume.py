@@ -199,6 +199,19 @@ def test_damage_between_verifying_and_joining_is_seen(cli, words, monkeypatch, w
     assert not folder.exists()
 
 
+def test_what_fails_beside_the_segments_costs_none_of_them(cli, words, monkeypatch, rendered) -> None:
+    """libav's errors are the system's too, such as those of a damaged subtitle."""
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Muxer, "write_video", fails)
+        assert cli(*words).code == 3
+    assert len(rendered) == SEGMENTS
+    assert "segments 8 of 8 done" in cli("status", words[-1]).out
+
+
 def test_a_plan_that_is_lost_costs_no_work(cli, words, monkeypatch, whole, rendered) -> None:
     folder = stopped_before_the_join(cli, words, monkeypatch)
     (folder.parent / "plan.json").write_text("{cut sh")
