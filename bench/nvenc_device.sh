@@ -1,6 +1,6 @@
 #!/bin/bash
 # NVENC's tests on a GPU machine without NVENC and without a network: the real wheel and the real NVDEC, the double below.
-# On the machine it was built on:   make -C tests/nvenc_shim carry FFMPEG=...    (3 MB, named in what is carried along)
+# On the machine it is built on:    make -C tests/nvenc_shim carry    (build/nvenc_shim.tar.xz, 3 MB, is to travel along)
 # There, about 2 minutes:           bash bench/nvenc_device.sh [FOLDER with bundles of Python packages and unpack.sh]
 # With a card that has NVENC:       GPUPIPE_REQUIRE_CUDA=1 python3 -m pytest -m nvenc tests/gpu
 set -uo pipefail

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import av
 import nvenc_double
+import nvenc_on_cpu
 import pytest
 import torch
 
@@ -16,13 +17,19 @@ from gpupipe.codecs import nvenc
 from gpupipe.codecs.base import EncoderSettings
 from gpupipe.codecs.capability import ask_encoder
 from gpupipe.color import ChromaLocation, ColorSpec, Matrix, Range
+from gpupipe.config import VideoOutput, parse_config
 from gpupipe.device.cpu import CpuLane
 from gpupipe.errors import DeviceError, PlanError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.frame import FrameBatch
+from gpupipe.media.probe import probe
+from gpupipe.plan import make_plan
+from gpupipe.plan.encoder import choose_encoder
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gpupipe.plan import Plan
 
 PQ = ColorSpec(Matrix.BT2020_NCL, 16, 9, Range.LIMITED, ChromaLocation.TOP_LEFT)
 VFR = [-80, -40, 0, 33, 100, 140, 141, 500, 540, 580, 620, 660, 700, 1000, 1040, 1080, 1120, 1200, 1240, 1280, 1320]
@@ -187,6 +194,42 @@ def test_unknown_colour_stays_unsaid(tmp_path: Path, ffprobe) -> None:
     _, packets = encode(asked, VFR[:3])
     stream = ffprobe(bare("hevc", packets, tmp_path), "-show_streams")["streams"][0]
     assert stream.get("color_primaries", "unknown") == stream.get("color_transfer", "unknown") == "unknown"
+
+
+def test_a_plan_refuses_what_the_library_would_ignore(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a run begins, though NVENC opens with the first picture of a segment."""
+    nvenc_on_cpu.use(monkeypatch)
+    source = probe(corpus / "files" / "start_at_10s_2b_sar1137_800.mp4")
+
+    def planned(**video: object) -> Plan:
+        config = parse_config({"output": {"video": {"codec": "h264", "encoder": "nvenc", **video}}})
+        return make_plan(config, source, tmp_path / "out.mp4", device="cpu")
+
+    assert planned(options={"lookahead": 8, "aq": 4}).encoder.options == {"lookahead": "8", "aq": "4"}
+    for video, text in (
+        ({"options": {"lookahaed": 8}}, r"^output\.video\.options\.lookahaed: nvenc has no such option \(did you mean"),
+        (
+            {"options": {"multipass": "full"}},
+            r"^output\.video\.options\.multipass: 'full' is not one of disabled, qres",
+        ),
+        ({"options": {"bf": 5}}, r"^output\.video\.options\.bf: this GPU's NVENC makes at most 4 B-frames for h264"),
+        ({"preset": "turbo"}, r"^output\.video\.preset: nvenc has no preset 'turbo'"),
+        ({"options": {"tuning_info": "lossless"}, "quality": 20}, r"^output\.video\.quality: lossless has neither"),
+    ):
+        with pytest.raises(PlanError, match=text):
+            planned(**video)
+
+
+def test_auto_takes_the_encoder_that_knows_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvenc_on_cpu.use(monkeypatch)
+    monkeypatch.setattr(nvenc_double, "supportedNvEncVersion", 13 << 4, raising=False)
+    picture = settings().input_format.with_(device="cuda:0")
+    for options, name in (({"lookahead": 8}, "nvenc"), ({"crf": 20}, "libx264")):
+        choice = choose_encoder(VideoOutput(codec="h264", options=options), picture, "cuda:0")
+        assert choice.encoder == name
+    assert "not nvenc: output.video.options.crf: nvenc has no such option" in choice.reason
 
 
 class Told(CpuLane):
