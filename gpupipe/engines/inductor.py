@@ -1,11 +1,11 @@
-"""torch.compile: kernels written and measured for one shape; what it found out is kept in the cache's folder."""
+"""Inductor, torch's compiler: kernels written and measured for one shape, kept as a shared library or as its cache."""
 
 from __future__ import annotations
 
 import shutil
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpupipe.device.host import short_of_memory
 from gpupipe.engines.base import Network, Profile, arithmetic, laid_out, layout_of
@@ -17,18 +17,23 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-_FILE = "artifacts"
+_PACKAGE, _ARTIFACTS, _WHY = "network.pt2", "artifacts", "no-package.txt"
 _COMPILERS = ("g++", "clang++", "c++")
+_MODES = {"cuda": "max-autotune-no-cudagraphs", "cpu": "default"}
+_FASTER_BUILD: dict[str, Any] = {}
+"""Settings of inductor for tests, whose networks need no speed."""
 
 
 class Inductor:
     """Meets `base.Engine`.
 
-    The folder holds torch's portable compile cache (`torch.compiler.save_cache_artifacts`): generated code, compiled
-    kernels and what was measured, so that a second process takes seconds where the first took minutes.
+    The folder holds an AOTInductor package: a shared library that is loaded in milliseconds and runs without Python. It
+    takes a C++ compiler and, for a GPU, CUDA's headers. Where the package cannot be made, `torch.compile` is used, and
+    the folder holds torch's portable compile cache (`torch.compiler.save_cache_artifacts`): generated code, kernels and
+    what was measured, so that a second process takes seconds where the first took minutes.
     """
 
-    name, recipe, builds, flexible = "inductor", 1, True, False
+    name, recipe, builds, flexible = "inductor", 2, True, False
 
     def absent(self, device: str) -> str | None:
         """See `base.Engine`."""
@@ -48,23 +53,69 @@ class Inductor:
 
     def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:
         """See `base.Engine`."""
-        import torch  # noqa: PLC0415  see `base.Engine`
-        from torch.compiler._cache import CacheArtifactManager  # noqa: PLC0415
-
-        with CacheArtifactManager.with_fresh_cache():  # what else this process compiled is not ours
-            _compiled(network, profile)
-            saved = torch.compiler.save_cache_artifacts()
-        if saved is None:
-            raise EngineError("torch kept nothing of what it compiled")
-        (folder / _FILE).write_bytes(saved[0])
+        try:
+            _package(network, profile, folder / _PACKAGE)
+        except Exception as error:  # compilers raise what they like
+            if short_of_memory(error):
+                raise
+            (folder / _PACKAGE).unlink(missing_ok=True)
+            (folder / _WHY).write_text(f"{error}\n", encoding="utf-8")
+        else:
+            return
+        _keep_artifacts(network, profile, folder / _ARTIFACTS)
 
     def load(self, network: nn.Module, profile: Profile, folder: Path) -> Network:
         """See `base.Engine`."""
         import torch  # noqa: PLC0415  see `base.Engine`
 
-        if torch.compiler.load_cache_artifacts((folder / _FILE).read_bytes()) is None:
+        if (folder / _PACKAGE).is_file():
+            return _packaged(folder / _PACKAGE, profile)
+        if torch.compiler.load_cache_artifacts((folder / _ARTIFACTS).read_bytes()) is None:
             raise EngineError("torch does not read what it kept of a compiled network", where=str(folder))
         return _compiled(network, profile)
+
+
+def _package(network: nn.Module, profile: Profile, path: Path) -> None:
+    import torch  # noqa: PLC0415  see `base.Engine`
+    from torch._inductor import aoti_compile_and_package, list_mode_options  # noqa: PLC0415
+
+    layout = layout_of(profile)
+    options = {**list_mode_options(_MODES[torch.device(profile.device).type]), **_FASTER_BUILD}
+    with torch.inference_mode(mode=False), torch.no_grad(), arithmetic(profile):  # an export asks for versions
+        example = torch.zeros(profile.shape, dtype=profile.dtype, device=profile.device)
+        exported = torch.export.export(laid_out(network, layout), (example.contiguous(memory_format=layout),))
+        aoti_compile_and_package(exported, package_path=str(path), inductor_configs=options)
+
+
+def _packaged(path: Path, profile: Profile) -> Network:
+    import torch  # noqa: PLC0415  see `base.Engine`
+
+    layout, index = layout_of(profile), torch.device(profile.device).index
+    try:  # what `torch._inductor.aoti_load_package` wraps, without the seconds that importing it takes
+        loader = torch._C._aoti.AOTIModelPackageLoader(  # noqa: SLF001
+            str(path), "model", True, 1, -1 if index is None else index
+        )  # True: without locks and events of its own, which a CUDA Graph under capture does not bear
+    except RuntimeError as error:
+        raise EngineError(f"torch does not load what it compiled: {first_line(error)}", where=str(path)) from error
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        with arithmetic(profile):
+            out: torch.Tensor = loader.run([x.contiguous(memory_format=layout)])[0]
+        return out
+
+    return run
+
+
+def _keep_artifacts(network: nn.Module, profile: Profile, path: Path) -> None:
+    import torch  # noqa: PLC0415  see `base.Engine`
+    from torch.compiler._cache import CacheArtifactManager  # noqa: PLC0415
+
+    with CacheArtifactManager.with_fresh_cache():  # what else this process compiled is not ours
+        _compiled(network, profile)
+        saved = torch.compiler.save_cache_artifacts()
+    if saved is None:
+        raise EngineError("torch kept nothing of what it compiled")
+    path.write_bytes(saved[0])
 
 
 def _compiled(network: nn.Module, profile: Profile) -> Network:
@@ -72,7 +123,7 @@ def _compiled(network: nn.Module, profile: Profile) -> Network:
     import torch  # noqa: PLC0415  see `base.Engine`
 
     layout = layout_of(profile)
-    mode = "max-autotune-no-cudagraphs" if profile.device.startswith("cuda") else "default"
+    mode = _MODES[torch.device(profile.device).type]
     compiled: Network = torch.compile(laid_out(network, layout), fullgraph=True, dynamic=False, mode=mode)
 
     def run(x: torch.Tensor) -> torch.Tensor:

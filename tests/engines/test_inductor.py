@@ -1,4 +1,4 @@
-"""torch.compile on the CPU, for real, on a network of one layer."""
+"""Inductor on the CPU, for real, on a network of one layer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from gpupipe.engines import inductor
 from gpupipe.engines.base import Profile
 from gpupipe.engines.check import agreement
 from gpupipe.engines.inductor import Inductor
 from gpupipe.errors import EngineError
 
 PROFILE = Profile(1, 8, 12, "fp32", "cpu")
+compiles = pytest.mark.skipif(Inductor().absent("cpu") is not None, reason="no C++ compiler here")
+quietly = pytest.mark.filterwarnings("ignore")  # torch's compilers warn of themselves
 
 
 class Network(torch.nn.Module):
@@ -24,21 +27,62 @@ class Network(torch.nn.Module):
         return x + self.conv(x).relu()
 
 
-@pytest.mark.skipif(Inductor().absent("cpu") is not None, reason="no C++ compiler here")
-@pytest.mark.filterwarnings("ignore")  # torch's compilers warn of themselves
-def test_what_is_compiled_is_right_and_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpupipe.engines.inductor.layout_of", lambda _: torch.channels_last)  # as on a GPU
-    network, engine = Network().eval().requires_grad_(requires_grad=False), Inductor()
+@pytest.fixture
+def network(monkeypatch):
+    monkeypatch.setattr(inductor, "layout_of", lambda _: torch.channels_last)  # as on a GPU
+    quick = {"aot_inductor.compile_wrapper_opt_level": "O0", "cpp_cache_precompile_headers": False, "cpp.vec_isa_ok": True}
+    monkeypatch.setattr(inductor, "_FASTER_BUILD", quick)
+    return Network().eval().requires_grad_(requires_grad=False)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@compiles
+@quietly
+def test_a_package_is_right_and_needs_no_compiler_to_load(network, tmp_path):
     x = torch.rand(PROFILE.shape)
     with torch.inference_mode():
-        engine.build(network, PROFILE, tmp_path)
-        assert [path.name for path in tmp_path.iterdir()] == ["artifacts"]
+        Inductor().build(network, PROFILE, tmp_path)
+        assert names(tmp_path) == ["network.pt2"]
+        counters.clear()
+        run = Inductor().load(None, PROFILE, tmp_path)
+        for n in range(3):
+            assert agreement(run(x + n), network(x + n)) > 100
+        assert not counters["inductor"], "something was compiled"
+    (tmp_path / "network.pt2").write_bytes(b"no archive")
+    with pytest.raises(EngineError, match="torch does not load what it compiled: "):
+        Inductor().load(None, PROFILE, tmp_path)
+
+
+@compiles
+@quietly
+def test_where_no_package_can_be_made_torch_compile_does_it(network, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("CUDA_HOME environment variable is not set")
+
+    monkeypatch.setattr(inductor, "_package", fail)
+    x = torch.rand(PROFILE.shape)
+    with torch.inference_mode():
+        Inductor().build(network, PROFILE, tmp_path)
+        assert names(tmp_path) == ["artifacts", "no-package.txt"]
         torch._dynamo.reset()
         counters.clear()
-        run = engine.load(network, PROFILE, tmp_path)
+        run = Inductor().load(network, PROFILE, tmp_path)
         assert agreement(run(x), network(x)) > 100
     assert counters["inductor"]["fxgraph_cache_hit"] >= 1
     assert counters["inductor"]["fxgraph_cache_miss"] == 0
+    assert "CUDA_HOME" in (tmp_path / "no-package.txt").read_text()
+
+
+def test_short_memory_is_told_as_it_is(network, tmp_path, monkeypatch):
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(inductor, "_package", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        Inductor().build(network, PROFILE, tmp_path)
 
 
 def test_what_it_does_not_read_is_an_error(tmp_path, caplog):
@@ -47,7 +91,7 @@ def test_what_it_does_not_read_is_an_error(tmp_path, caplog):
         Inductor().load(Network(), PROFILE, tmp_path)
 
 
-@pytest.mark.filterwarnings("ignore")
+@quietly
 def test_what_it_cannot_compile_is_one_line(tmp_path):
     class Branches(torch.nn.Module):
         def forward(self, x):
