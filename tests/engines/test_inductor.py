@@ -30,7 +30,11 @@ class Network(torch.nn.Module):
 @pytest.fixture
 def network(monkeypatch):
     monkeypatch.setattr(inductor, "layout_of", lambda _: torch.channels_last)  # as on a GPU
-    quick = {"aot_inductor.compile_wrapper_opt_level": "O0", "cpp_cache_precompile_headers": False, "cpp.vec_isa_ok": True}
+    quick = {
+        "aot_inductor.compile_wrapper_opt_level": "O0",
+        "cpp_cache_precompile_headers": False,
+        "cpp.vec_isa_ok": True,
+    }
     monkeypatch.setattr(inductor, "_FASTER_BUILD", quick)
     return Network().eval().requires_grad_(requires_grad=False)
 
