@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,7 +26,7 @@ class Batched:
     Args:
         network: takes R'G'B' 0..1 and gives one tensor.
         name: for words.
-        profile: the one shape, precision and device.
+        profile: the one shape, precision and device; `batch` is the most that comes at once.
         engine: its name, or auto.
         origin: what the network was made from, beside its weights.
         journal: told what is built and what is left out.
@@ -44,7 +45,7 @@ class Batched:
             say=lambda line: journal.say(f"{name}: {line}"),
             warn=lambda line: journal.warn("engine-left-out", f"{name}: {line}"),
         )  # fmt: skip
-        self._profile = profile
+        self._profile = profile = replace(profile, least=1)  # there may be one face
         with torch.inference_mode():
             self._built = selector(profile)
         self.engine = self._built.engine

@@ -13,6 +13,8 @@ from gpupipe.engines.identity import digest_of
 from gpupipe.engines.select import Selector
 from gpupipe.engines.tensorrt import TensorRT
 from gpupipe.errors import EngineError
+from gpupipe.faces.engine import Batched
+from gpupipe.journal import Journal
 
 PROFILE = Profile(2, 8, 12, "fp32", "cpu")
 
@@ -154,3 +156,13 @@ def test_an_engine_that_does_not_deserialise_is_built_again(library, network, tm
         library.corrupt = False
         assert selector(PROFILE).engine == "tensorrt"
     assert len(library.built) == 3
+
+
+def test_any_number_of_faces_goes_through(library, network, tmp_path, monkeypatch):
+    monkeypatch.setattr(TensorRT, "absent", lambda *_: None)
+    monkeypatch.setattr("gpupipe.models.folder.engines", lambda: tmp_path)
+    through = Batched(network, "it", Profile(4, 8, 12, "fp32", "cpu"), "tensorrt", origin="card", journal=Journal())
+    assert through.engine == "tensorrt"
+    for faces in (4, 1, 3, 6):
+        x = torch.rand(faces, 3, 8, 12)
+        assert torch.equal(through(x), torch.cat([network(part) for part in x.split(4)]))
