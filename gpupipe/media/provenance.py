@@ -12,6 +12,7 @@ from uuid import UUID
 
 from gpupipe import __version__
 from gpupipe.errors import MediaError, first_line
+from gpupipe.media.output import UNFINISHED
 
 if TYPE_CHECKING:
     from gpupipe.journal import Journal
@@ -104,7 +105,8 @@ def _sign(path: Path, container: Container, provenance: Provenance) -> None:
         import c2pa  # noqa: PLC0415  an extra
     except ModuleNotFoundError:
         raise MediaError("signing needs c2pa-python", hint="pip install 'gpupipe[provenance]'") from None
-    signed = path.with_name(f"{path.name}.signed")
+    signed = path.with_name(f"{path.stem}.signed.part")  # swept away like all that ends so, where a run is killed
+    UNFINISHED.add(signed)
     mime = _MIME[container.name]
     try:
         info = c2pa.C2paSignerInfo(
@@ -127,3 +129,4 @@ def _sign(path: Path, container: Container, provenance: Provenance) -> None:
     finally:
         with suppress(OSError):
             signed.unlink()
+        UNFINISHED.discard(signed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import c2pa
 import pytest
@@ -14,13 +14,11 @@ from gpupipe.config import parse_config
 from gpupipe.errors import ConfigError, MediaError, PlanError
 from gpupipe.journal import Journal
 from gpupipe.media.containers import container
+from gpupipe.media.output import UNFINISHED
 from gpupipe.media.probe import probe
 from gpupipe.media.provenance import Provenance, finish
 from gpupipe.plan import make_plan
 from gpupipe.render import render
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 URI = "http://cv.iptc.org/newscodes/digitalsourcetype/compositeWithTrainedAlgorithmicMedia"
 COMPOSITE = Provenance("compositeWithTrainedAlgorithmicMedia")
@@ -113,6 +111,20 @@ def test_a_wrong_key_is_one_line_and_leaves_nothing(clip, signer, tmp_path):
         finish(path, container("mp4"), Provenance(COMPOSITE.source_type, str(signer[0]), str(wrong)), Journal())
     assert "\n" not in str(error.value)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["clip.mp4", "wrong.key"]
+
+
+def test_what_is_half_signed_is_known_to_who_ends_it_at_once(clip, signer, monkeypatch):
+    path, seen = clip("clip.mp4"), []
+
+    def sign(builder, with_whom, mime, source, target):
+        seen.append((Path(target.name), Path(target.name) in UNFINISHED))
+        raise c2pa.C2paError("enough")
+
+    monkeypatch.setattr(c2pa.Builder, "sign", sign)
+    with pytest.raises(MediaError, match="enough"):
+        finish(path, container("mp4"), Provenance(COMPOSITE.source_type, *map(str, signer)), Journal())
+    assert seen == [(path.with_name("clip.signed.part"), True)]
+    assert not UNFINISHED
 
 
 RESTYLE = {"face": {"operate": [{"generate": {"card": "multistyle26"}}], "align": {"size": 64}}}
