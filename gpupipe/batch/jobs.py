@@ -72,9 +72,11 @@ def _matches(word: str, where: str) -> list[Path]:
 def jobs(files: Sequence[Path], template: str, folder: Path) -> list[Job]:
     """What each file becomes: `template` in `folder`, with `FIELDS` in braces (`{stem}_graded.mov`, `{number:04}.mp4`).
 
-    Raises ConfigError where the template makes no names, or the same for two files.
+    Raises ConfigError where the template makes no names, the same for two files, or that of an input: with --overwrite
+    it would be gone before its turn.
     """
     made: dict[Path, Path] = {}
+    inputs = {source.resolve() for source in files}
     for number, source in enumerate(files, 1):
         output = folder / _name(template, source, number)
         if output in made:
@@ -83,6 +85,9 @@ def jobs(files: Sequence[Path], template: str, folder: Path) -> list[Job]:
                 where="--name",
                 hint="tell them apart by {parent} or {number}",
             )
+        if output.resolve() in inputs:
+            hint = "choose other names, or another folder"
+            raise ConfigError(f"{source} would become {output}, which is an input", where="--name", hint=hint)
         made[output] = source
     return [Job(source, output) for output, source in made.items()]
 

@@ -61,6 +61,15 @@ def test_names() -> None:
     assert [job.output for job in made] == [Path("out/x/001_a.b.mov"), Path("out/y/002_c.mkv")]
 
 
+@pytest.mark.parametrize("words", [("deep/d.mov", "1.mov"), ("2.mov", "deep/d.mov")])
+def test_no_output_takes_the_place_of_an_input(folder: Path, words: tuple[str, str]) -> None:
+    """Whichever of them has its turn first, and however it is called."""
+    for name in ("1.mov", "2.mov"):
+        (folder / name).touch()
+    with pytest.raises(ConfigError, match=r"deep/d\.mov would become .*[12]\.mov, which is an input"):
+        jobs([folder / word for word in words], "{number}.mov", Path("deep/.."))
+
+
 @pytest.mark.parametrize(
     ("template", "text"),
     [
