@@ -12,14 +12,13 @@ import torch
 from gpupipe.engines.base import Profile, dtype_of
 from gpupipe.engines.cache import EngineCache
 from gpupipe.engines.eager import Eager
-from gpupipe.engines.identity import digest_of
+from gpupipe.engines.identity import digest_of, origin_of
 from gpupipe.engines.running import Running, pixel_bytes
 from gpupipe.engines.select import Selector, candidates, named
 from gpupipe.engines.sizes import Shape, choose_sizes
 from gpupipe.errors import EngineError
 from gpupipe.journal import Journal
 from gpupipe.models.bind import bind
-from gpupipe.models.fetch import fingerprint
 from gpupipe.models.folder import engines
 from gpupipe.models.load import load
 
@@ -62,11 +61,7 @@ def assemble(
     """
     device, told = source.device, Journal() if journal is None else journal
     bound = bind(card, load(card, files), wanted.inputs)
-    digest = (
-        ""
-        if candidates(wanted.engine, device) == (named("eager"),)
-        else digest_of(bound, f"{card.model_dump_json()} {fingerprint(card, files)}")
-    )
+    digest = "" if candidates(wanted.engine, device) == (named("eager"),) else digest_of(bound, origin_of(card, files))
     network = bound.to(device, dtype_of(wanted.precision))
     shape = Shape(source.height, source.width, card.scale, card.halo, card.multiple, card.minimum)
     measured = _measured(network, shape, wanted, device)

@@ -13,11 +13,15 @@ import torch
 from gpupipe import models
 from gpupipe.device.driver import driver
 from gpupipe.engines.cache import Key
+from gpupipe.models.fetch import fingerprint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import nn
 
     from gpupipe.engines.base import Profile
+    from gpupipe.models.card import Card
 
 
 def digest_of(network: nn.Module, origin: str) -> str:
@@ -28,13 +32,18 @@ def digest_of(network: nn.Module, origin: str) -> str:
 
     Args:
         network: with its values set.
-        origin: the card, in full.
+        origin: of its graph, see `origin_of`.
     """
     found = hashlib.sha256(f"{origin}\n{network!r}\n{_code()}".encode())
     for name, value in (*network.named_parameters(), *network.named_buffers()):
         found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
+
+
+def origin_of(card: Card, files: Mapping[str, Path]) -> str:
+    """All that a card's network is made from: functions of a graph show in no `repr`, and in no weight."""
+    return f"{card.model_dump_json()} {fingerprint(card, files)}"
 
 
 @lru_cache(maxsize=1)

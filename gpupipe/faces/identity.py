@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import av
@@ -78,14 +78,16 @@ def picture_of(path: Path, where: str) -> tuple[Tensor, str]:
 
 
 def reference(
-    path: Path, find: Callable[[Tensor], Faces], identity: Identity, card: str, where: str
+    path: Path, find: Callable[[Tensor], Faces], identity: Identity, networks: str, where: str
 ) -> Tensor:  # fmt: skip
-    """(E,) of the largest face in a picture, on the CPU; kept in the cache by the picture's content and the network.
+    """(E,) of the largest face in a picture, on the CPU; kept in the cache by the picture's content and `networks`.
+
+    `networks` is a digest of all that finds and knows it.
 
     Raises PlanError where the picture cannot be read or shows no face.
     """
     rgb, digest = picture_of(path, where)
-    kept = folder.weights().parent / "identities" / f"{digest[:32]}-{card}.npy"
+    kept = folder.weights().parent / "identities" / f"{digest[:32]}-{networks[:32]}.npy"
     try:
         return torch.from_numpy(np.load(kept, allow_pickle=False))
     except (OSError, ValueError, EOFError):
@@ -95,8 +97,18 @@ def reference(
         raise PlanError("no face is found in it", where=f"{where}: {path}", hint="use a larger, frontal picture")
     best = torch.where(faces.valid, faces.sides, -1.0).argmax(1)
     found = identity(rgb.to(faces.boxes.device), faces, int(faces.valid.sum()))[0, int(best)].cpu()
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as part:
-        np.save(part, found.numpy())
-    os.replace(part.name, kept)  # noqa: PTH105  (Path.replace says the same)
+    _keep(kept, found)
     return found
+
+
+def _keep(path: Path, found: Tensor) -> None:
+    """For the next time; where that cannot be written it is found anew."""
+    part = path.with_name(f".{path.name}-{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            np.save(file, found.numpy())
+        part.replace(path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gpupipe.engines.base import Profile, dtype_of
+from gpupipe.engines.identity import origin_of
 from gpupipe.faces import choose, operate
 from gpupipe.faces.detect import STEP, Wanted, faces_of, look, shown
 from gpupipe.faces.engine import Batched
@@ -97,8 +99,9 @@ def _detector(stage: Face, size: tuple[int, int], source: FrameFormat, batch: in
     card, files = card_of(name, "face-detection", f"{_WHERE}.detect.card")
     profile = Profile(batch, size[1], size[0], _precision(source, half=card.half), source.device)
     network = Batched(
-        _Maps(load(card, files)), name, profile, stage.settings.engine, origin=name, journal=stage.journal
-    )
+        _Maps(load(card, files)), name, profile, stage.settings.engine, origin=origin_of(card, files),
+        journal=stage.journal,
+    )  # fmt: skip
     stage.used[name] = network.engine
 
     def detect(rgb: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -122,6 +125,8 @@ def _reference(stage: Face, identity: Identity | None) -> torch.Tensor | None:
         return None
     card, files = card_of(detect.card, "face-detection", f"{_WHERE}.detect.card")
     network = load(card, files)  # on the CPU: one picture of any size
+    both = origin_of(card, files) + origin_of(*card_of(name, "face-embedding", f"{_WHERE}.track.card"))
+    digest = hashlib.sha256(both.encode()).hexdigest()
 
     def find(rgb: torch.Tensor) -> Faces:
         how = look(rgb.shape[3], rgb.shape[2], max(rgb.shape[2:]))
@@ -129,7 +134,7 @@ def _reference(stage: Face, identity: Identity | None) -> torch.Tensor | None:
         return found.map(lambda x: x.to(identity.device))
 
     with torch.inference_mode():
-        known = reference(Path(select.reference), find, identity, name, f"{_WHERE}.select.reference")
+        known = reference(Path(select.reference), find, identity, digest, f"{_WHERE}.select.reference")
     return known.to(identity.device)
 
 
@@ -170,7 +175,8 @@ def _work(stage: Face, side: int, source: FrameFormat) -> list[Callable[[torch.T
             1 if slot.single else _CROPS, wanted, wanted, _precision(source, half=slot.half), source.device
         )  # fmt: skip
         side = rehearsed(network, slot, wanted, where)
-        through = Batched(network, slot.name, profile, stage.settings.engine, origin=where, journal=stage.journal)
+        origin = f"{slot} {_origin(operation, where)}"
+        through = Batched(network, slot.name, profile, stage.settings.engine, origin=origin, journal=stage.journal)
         stage.used[slot.name] = through.engine
         calls.append(lambda faces, through=through: through(faces).float())  # type: ignore[misc]
     return calls
@@ -185,6 +191,15 @@ def _network(operation: Operation, where: str) -> torch.nn.Module:
     from gpupipe.models import onnx  # noqa: PLC0415  an extra
 
     return onnx.read(Path(wanted.onnx or ""))
+
+
+def _origin(operation: Operation, where: str) -> str:
+    """What the operation's network is made from: two files of the same weights may be two networks."""
+    wanted = operation.network
+    assert wanted is not None, "asked only where there is one"
+    if wanted.card is not None:
+        return origin_of(*card_of(wanted.card, "", where))
+    return hashlib.sha256(Path(wanted.onnx or "").read_bytes()).hexdigest()
 
 
 def _simple(operation: Operation) -> Callable[[torch.Tensor], torch.Tensor]:
