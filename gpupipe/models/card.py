@@ -17,7 +17,7 @@ CARDS = _INSTALLED if _INSTALLED.is_dir() else _HERE.parents[2] / "models"
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Plain = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Side = Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^([NHW]|[HW]/[1-9][0-9]*)$")]
+Side = Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^([NHW]|[HW][*/][1-9][0-9]*)$")]
 
 
 class _Strict(BaseModel):
@@ -85,8 +85,8 @@ class Value(_Strict):
     """`picture`: colours; `map`: anything else by pixel or place; `vector` and `scalar`: extra inputs that a user sets;
     `state`: what the call before gave in the output of the same name, zeros at first."""
     shape: list[Side] = Field(min_length=1)
-    """Fixed sizes, or N (batch), H and W of the picture, H/4 and W/4 (rounded up). For the H and W of an output picture
-    the card's scale holds."""
+    """Fixed sizes, or N (batch), H and W of the picture, H/4 and W/4 (rounded up), H*4 and W*4. For the H and W of an
+    output picture the card's scale holds."""
     low: float = 0.0
     high: float = 1.0
     """What the network has for black and for white, before mean and deviation."""
@@ -137,7 +137,7 @@ class Window(_Strict):
     after: int = Field(default=0, ge=0)
 
 
-Reader = Literal["dlib", "ffdnet", "ncnn", "onnx", "pt2", "rife", "span", "srvgg", "tflite"]
+Reader = Literal["animesr", "dlib", "ffdnet", "ncnn", "onnx", "pt2", "rife", "span", "srvgg", "tflite"]
 
 
 class Card(_Strict):
@@ -145,8 +145,8 @@ class Card(_Strict):
 
     name: Plain
     task: Literal[
-        "super-resolution", "denoise", "style", "interpolation", "face-detection", "face-embedding", "face-mesh",
-        "generate", "restore", "matting",
+        "super-resolution", "video-super-resolution", "denoise", "style", "interpolation", "generate", "restore",
+        "face-detection", "face-embedding", "face-mesh", "matting",
     ]  # fmt: skip
     source: Source
     licence: Licence

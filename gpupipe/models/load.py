@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from gpupipe.errors import ConfigError, MediaError
-from gpupipe.models import dlib, ffdnet, lora, ncnn, pt2, rife, span, srvgg
+from gpupipe.models import animesr, dlib, ffdnet, lora, ncnn, pt2, rife, span, srvgg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +35,7 @@ def _extra(module: str, role: str) -> Callable[[Mapping[str, Path]], nn.Module]:
 
 
 READERS: dict[str, Callable[[Mapping[str, Path]], nn.Module]] = {
+    "animesr": lambda files: animesr.read(files["weights"]),
     "dlib": lambda files: dlib.read(files["dat"]),
     "ffdnet": lambda files: ffdnet.read(files["weights"]),
     "ncnn": lambda files: ncnn.read(files["param"], files["bin"]),
@@ -109,8 +110,8 @@ def _sizes(value: Value, height: int, width: int, batch: int) -> tuple[int, ...]
         if isinstance(side, int):
             sizes.append(side)
         else:
-            name, _, by = side.partition("/")
-            sizes.append(-(-known[name] // int(by or 1)))
+            size, by = known[side[0]], int(side[2:] or 1)
+            sizes.append(size * by if side[1:2] == "*" else -(-size // by))
     return tuple(sizes)
 
 

@@ -40,4 +40,4 @@ def test_a_card_without_a_licence_is_shown_and_refused(tmp_path):
 def test_an_unknown_name_lists_those_there_are(tmp_path):
     told = _models(tmp_path, "info", "nothing")
     assert told.returncode == 1
-    assert "there is no card 'nothing' (there are blazeface-short, " in told.stderr
+    assert "there is no card 'nothing' (there are animesr-v2, " in told.stderr

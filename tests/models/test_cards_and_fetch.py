@@ -41,6 +41,8 @@ def test_super_resolution_gives_what_ncnn_gives(name, cache, picture):
 
     card = find(name)
     files = fetch(card, cache)
+    if card.halo > 30:
+        picture = picture[:17, :24].copy()  # a slow one
     ours = load(card, files)(_tensor(picture))[0].numpy()
     net = ncnn.Net()
     net.opt.use_vulkan_compute = False
@@ -55,7 +57,7 @@ def test_super_resolution_gives_what_ncnn_gives(name, cache, picture):
         code, out = extractor.extract("output")
         assert code == 0
         theirs = np.array(out)  # a copy: the extractor's memory goes with it
-    assert ours.shape == theirs.shape == (3, 71 * card.scale, 97 * card.scale)
+    assert ours.shape == theirs.shape == (3, picture.shape[0] * card.scale, picture.shape[1] * card.scale)
     assert np.abs(ours - theirs).max() < 1e-3
 
 

