@@ -126,19 +126,19 @@ def row(faces: int, every: int, engine: str, args: argparse.Namespace) -> Row:
 
         for _ in range(3):  # so that every face has a past
             stage.follow((rgb,), memory)
-        seen, chosen = line.chosen(rgb, memory.tensors, 0)
-        made.found = 0.0 if chosen is None else float(chosen.sum()) / len(rgb)
+        _, chosen = line.look(rgb, memory.tensors, 0)
+        made.found = float(chosen.sum()) / len(rgb)
+        past = memory.tensors  # `steady` is off: all of it is sight's
         small = shown(rgb, sight.how.look)
         each = 1000 / len(rgb)
         made.detect_ms = each * seconds_of(lambda: sight._detector(small), args.device)  # noqa: SLF001
-        made.sight_ms = each * seconds_of(lambda: sight(rgb, memory.tensors, 0), args.device)
+        made.sight_ms = each * seconds_of(lambda: sight(rgb, past, 0), args.device)
         if args.device != "cpu" and every == 1:
             asking, sight.how = sight.how, sight.how._replace(ask=False)
-            made.sight_graph_ms = each * replayed(lambda: sight(rgb, memory.tensors, 0).faces.boxes, args.device)
+            made.sight_graph_ms = each * replayed(lambda: sight(rgb, past, 0).faces.boxes, args.device)
             sight.how = asking
         made.stage_ms = each * seconds_of(lambda: stage.follow((rgb,), memory), args.device)
         made.rate = 1000 / made.stage_ms
-        del seen
     except (GpupipeError, RuntimeError) as error:
         made.failed = str(error).strip().partition("\n")[0]
     return made

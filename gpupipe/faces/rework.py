@@ -41,6 +41,9 @@ class Laying:
     """Whether they get the colours of what they cover."""
     poisson: bool = False
     """Whether they keep their gradients only, and light and colour come from around them."""
+    steady: float = 0.0
+    """Part of the same face one picture before that is mixed in, against flicker; as it was before mixing, so that
+    nothing older is in it."""
 
 
 class Amount(NamedTuple):
@@ -85,12 +88,34 @@ class Rework:
         self._target = torch.from_numpy(template(cut.template, cut.size, cut.extent)).to(device)
         self._padded = device.type != "cpu"
 
-    def __call__(self, rgb: Tensor, faces: Faces) -> Tensor:
-        """(N, 3, H, W) in the pictures' own dtype; the same tensor where there is nothing to do."""
-        faces = faces.take(back_to_front(faces))
+    def remember(self, places: int, side: int) -> tuple[Tensor, ...]:
+        """Memory of nothing: the last picture's faces by place, as they were made, and which there are.
+
+        Args:
+            places: K.
+            side: of crops when all work is done.
+        """
+        if not self._laying.steady:
+            return ()
+        device = self._target.device
+        made = torch.zeros(places, 3, side, side, device=device)
+        return made, torch.zeros(places, dtype=torch.bool, device=device)
+
+    def __call__(self, rgb: Tensor, faces: Faces, links: Tensor, memory: tuple[Tensor, ...]) -> Tensor:
+        """(N, 3, H, W) in the pictures' own dtype; the same tensor where there is nothing to do.
+
+        Args:
+            rgb: the pictures.
+            faces: (N, K); the valid ones are worked on.
+            links: (N, K) places of the same faces in the pictures before, see `follow.chains`.
+            memory: from `remember`; changed.
+        """
+        sequence = back_to_front(faces)
+        faces, links = faces.take(sequence), links.gather(1, sequence)
         matrix = similarity(faces.points, self._target)
         much = amount(faces.valid, extent(matrix, self._cut.size), self._size, padded=self._padded)
         if not much.faces:
+            forget(memory)
             return rgb
         places = faces.valid.shape[1]
         order = torch.argsort((~faces.valid).flatten().to(torch.uint8), stable=True)[: much.faces]
@@ -99,6 +124,13 @@ class Rework:
         after = self._worked(before, flat, faces.points.flatten(0, 1)[order])
         ratio = after.shape[-1] / self._cut.size
         rank = (faces.valid.flatten().cumsum(0) - 1).view(faces.valid.shape).clamp(0, much.faces - 1)
+        if memory:
+            made, there = memory
+            own = torch.argsort(sequence, 1)  # by the places that links speak of
+            bank = _Bank(torch.cat((made, after)), rank.gather(1, own) + places, faces.valid.gather(1, own), there)
+            made.copy_(bank.made[bank.rank[-1]])
+            after = bank.mixed(after, order, links, self._laying.steady)
+            there.copy_(bank.valid[-1])
         region = Region(min(much.span, self._size[0]), min(much.span, self._size[1]))
         out = rgb.clone(memory_format=torch.contiguous_format)
         for k in range(much.deepest):
@@ -122,6 +154,35 @@ class Rework:
         if laying.match:
             faces = colour.matched(faces, target, mask)
         return poisson.blend(faces, target, (mask > 0.5).to(mask.dtype)) if laying.poisson else faces
+
+
+def forget(memory: tuple[Tensor, ...]) -> None:
+    """After pictures without faces nothing is remembered."""
+    for tensor in memory[1:]:
+        tensor.zero_()
+
+
+class _Bank(NamedTuple):
+    """All faces that were made: of the picture before the batch, then of the batch."""
+
+    made: Tensor
+    """(K + F, 3, S, S)."""
+    rank: Tensor
+    """(N, K) where a place's face is in it."""
+    valid: Tensor
+    """(N, K)."""
+    there: Tensor
+    """(K,): valid places of the picture before the batch."""
+
+    def mixed(self, after: Tensor, order: Tensor, links: Tensor, part: float) -> Tensor:
+        """Each face with a part of itself one picture before, where it was there."""
+        count, places = self.valid.shape
+        first = torch.arange(places, device=after.device).expand(1, places)
+        rank = torch.cat((first, self.rank[:-1])).gather(1, links.clamp(min=0))
+        known = torch.cat((self.there[None], self.valid[:-1])).gather(1, links.clamp(min=0)) & (links >= 0)
+        weight = (known.flatten()[order].to(after.dtype) * part).view(-1, 1, 1, 1)
+        assert rank.shape == (count, places), "a picture before each"
+        return torch.lerp(after, self.made[rank.flatten()[order]], weight)
 
 
 def _resized(matrix: Tensor, ratio: float) -> Tensor:

@@ -40,7 +40,7 @@ class Following(NamedTuple):
     @property
     def window(self) -> int:
         """Pictures that a face is known from."""
-        return self.calm.window if self.calm else 1
+        return self.calm.window if self.calm else 2
 
     @property
     def lead(self) -> int:

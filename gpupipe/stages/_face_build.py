@@ -57,12 +57,12 @@ def build(stage: Face, source: FrameFormat) -> Line:
         refine=Refine(_detector(stage, (SIDE, SIDE), source, _CROPS), device) if settings.detect.refine else None,
     )  # fmt: skip
     chooser = _chooser(settings, size, _reference(stage, identity))
-    rework = None
+    rework, end = None, 0
     if settings.operate:
         template, side = stage.cut()
-        work = _work(stage, side, source)
+        work, end = _work(stage, side, source)
         rework = Rework(Cut(template, side, settings.align.extent), work, _laying(settings), size, device)
-    return Line(sight, chooser, rework, device, debug=settings.debug)
+    return Line(sight, chooser, rework, end, device=device, debug=settings.debug)
 
 
 def _following(stage: Face, source: FrameFormat) -> Following:
@@ -156,11 +156,16 @@ def _chooser(settings: FaceSettings, size: tuple[int, int], known: torch.Tensor 
 
 def _laying(settings: FaceSettings) -> Laying:
     blend = settings.blend
-    return Laying(Mask(blend.mask, blend.feather, blend.opacity), blend.match_color, blend.method == "poisson")
+    return Laying(
+        Mask(blend.mask, blend.feather, blend.opacity),
+        blend.match_color,
+        blend.method == "poisson",
+        blend.steady,
+    )
 
 
-def _work(stage: Face, side: int, source: FrameFormat) -> list[Callable[[torch.Tensor], torch.Tensor]]:
-    """What is done to crops that begin with `side` pixels."""
+def _work(stage: Face, side: int, source: FrameFormat) -> tuple[list[Callable[[torch.Tensor], torch.Tensor]], int]:
+    """What is done to crops that begin with `side` pixels, and how many they have in the end."""
     calls: list[Callable[[torch.Tensor], torch.Tensor]] = []
     for n, operation in enumerate(stage.settings.operate):
         if operation.network is None:
@@ -179,7 +184,7 @@ def _work(stage: Face, side: int, source: FrameFormat) -> list[Callable[[torch.T
         through = Batched(network, slot.name, profile, stage.settings.engine, origin=origin, journal=stage.journal)
         stage.used[slot.name] = through.engine
         calls.append(lambda faces, through=through: through(faces).float())  # type: ignore[misc]
-    return calls
+    return calls, side
 
 
 def _network(operation: Operation, where: str) -> torch.nn.Module:

@@ -156,6 +156,8 @@ class Blend(base.Settings):
     match_color: bool = False
     """Whether the face gets the colours of the one it covers."""
     method: Literal["alpha", "poisson"] = "alpha"
+    steady: float = Field(default=0.0, ge=0, le=0.5)
+    """Part of the same face one frame before that is mixed in, against the flicker of a network."""
 
 
 class Smooth(base.Settings):

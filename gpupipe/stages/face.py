@@ -46,8 +46,9 @@ class Face(base.Stage):
     def lead(self) -> int:
         """See `base.Temporal`: `faces.sight.Following.lead`, which is not asked since it imports torch."""
         smooth, hold = self.settings.smooth, self.settings.track.hold
-        window = 1 if isinstance(smooth, str) else smooth.window
-        return window + hold + (0 if hold else 1) + self.settings.detect.every - 1
+        window = 2 if isinstance(smooth, str) else smooth.window
+        extra = self.settings.detect.every - 1 + (self.settings.blend.steady > 0)
+        return window + hold + (0 if hold else 1) + extra
 
     def slots(self) -> dict[int, Slot]:
         """What each operation's network takes, by the operation's index. Raises PlanError where one does not fit."""

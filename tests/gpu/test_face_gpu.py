@@ -124,7 +124,7 @@ def test_following_can_be_captured(moving) -> None:
     stage, rgb = made(ANONYMISE, "cuda:0", "rgbf16", 16), moving.half().cuda()
     sight = stage._line._sight
     sight.how = sight.how._replace(ask=False)
-    plain, ours = stage.remember().tensors, stage.remember().tensors
+    plain, ours = (stage.remember().tensors for _ in range(2))
     static = rgb[:16].clone()
     with torch.inference_mode():
         wanted = [sight(part, plain, 0).faces.tensors() for part in rgb.split(16)]

@@ -63,6 +63,7 @@ def test_frame_for_frame(every, clip, tmp_path, weights) -> None:
         "track": {"hold": 2},
         "smooth": {"window": 5},
         "operate": ["pixelate"],
+        "blend": {"steady": 0.2},
     }
     whole, one = run(clip, tmp_path / "whole.mkv", settings, segments="off")
     cut, many = run(clip, tmp_path / "cut.mkv", settings, segments={"seconds": 0.5}, sessions=2)

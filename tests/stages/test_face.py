@@ -69,8 +69,8 @@ def run(stage, rgb: torch.Tensor, rows: int = 1, number: int = 0) -> torch.Tenso
 def seen(stage, rgb: torch.Tensor) -> tuple[list[Faces], list[torch.Tensor]]:
     memory = stage.remember()
     with torch.inference_mode():
-        both = [stage._line.chosen(part, memory.tensors, n) for n, part in enumerate(rgb.split(1))]
-    return [faces for faces, _ in both], [chosen for _, chosen in both if chosen is not None]
+        both = [stage._line.look(part, memory.tensors, n) for n, part in enumerate(rgb.split(1))]
+    return [seen.faces for seen, _ in both], [chosen for _, chosen in both]
 
 
 def found(stage, rgb: torch.Tensor, score: float = 0.5) -> Faces:
@@ -248,14 +248,34 @@ def test_a_clip_without_faces_is_detected_in_and_nothing_more(monkeypatch) -> No
 
 def test_a_batch_gives_what_single_pictures_give() -> None:
     move = path(5, SIZE, CENTRE, 0.6, **MOVES["all"])
-    stage = made({**ANONYMISE, "detect": {"every": 2}}, SIZE)
+    stage = made({**ANONYMISE, "detect": {"every": 2, "most": 2}, "blend": {"steady": 0.3}}, SIZE)
     rgb = frames("astronaut_512.png", move, SIZE)
     torch.testing.assert_close(run(stage, rgb, 3), run(stage, rgb, 1), atol=2e-4, rtol=0)
 
 
+def test_a_steady_face_is_mixed_with_itself_one_picture_before(monkeypatch) -> None:
+    """Work that gives each picture another grey shows what of which picture is in it."""
+    stage = made({"operate": ["fill"], "blend": {"steady": 0.25, "feather": 0.0}, "detect": {"most": 2}}, SIZE)
+    greys = iter(n / 8 for n in range(8))
+    monkeypatch.setattr(stage._line._rework, "_work", (lambda faces: torch.full_like(faces, next(greys)),))
+    rgb = frames("astronaut_512.png", path(4, SIZE, CENTRE, 0.6), SIZE)
+    rgb[3] = rgb[3].flip(-1)  # a cut
+    out = run(stage, rgb)
+    x, y = found(stage, rgb[:1]).points[0, 0, 2].round().long().tolist()
+    there = [out[n, 0, y, x if n < 3 else SIZE[0] - 1 - x] for n in range(4)]
+    wanted = [0.0, 0.75 / 8, (0.75 * 2 + 0.25) / 8, 3 / 8]
+    torch.testing.assert_close(torch.stack(there), torch.tensor(wanted), atol=1e-5, rtol=0)
+
+
 def test_led_in_it_gives_what_it_gives_from_the_beginning() -> None:
     move = path(13, SIZE, CENTRE, 0.6, **MOVES["all"])
-    settings = {**ANONYMISE, "detect": {"every": 3}, "track": {"hold": 1}, "smooth": {"window": 3}}
+    settings = {
+        **ANONYMISE,
+        "detect": {"every": 3, "most": 2},
+        "track": {"hold": 1},
+        "smooth": {"window": 3},
+        "blend": {"steady": 0.3},
+    }
     stage = made(settings, SIZE)
     rgb = frames("astronaut_512.png", move, SIZE)
     rgb[9:] = rgb[9:].flip(-1)  # a cut
