@@ -74,7 +74,7 @@ def assemble(
         warn=lambda line: told.warn("engine-left-out", f"{card.name}: {line}"),
     )  # fmt: skip
     running = Running(
-        selector, shape, sizes, rows=wanted.rows, device=device, precision=wanted.precision,
+        selector, shape, sizes, device=device, precision=wanted.precision,
         warn=lambda line: told.warn("out-of-memory", f"{card.name}: {line}"),
     )  # fmt: skip
     try:

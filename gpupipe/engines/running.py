@@ -32,7 +32,6 @@ class Running:
         make: builds the network for a profile.
         shape: of network and pictures.
         sizes: what to begin with.
-        rows: pictures that come at once, at most.
         device: `cpu` or `cuda:N`.
         precision: of the network.
         warn: told in words when memory ran out and what follows.
@@ -40,9 +39,9 @@ class Running:
 
     def __init__(
         self, make: Callable[[Profile], Built], shape: Shape, sizes: Sizes, *,
-        rows: int, device: str, precision: Precision, warn: Callable[[str], None],
+        device: str, precision: Precision, warn: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._make, self._shape, self._rows, self._warn = make, shape, rows, warn
+        self._make, self._shape, self._warn = make, shape, warn
         self._device, self._precision, self.sizes = device, precision, sizes
         self._built: Built | None = None
 
@@ -70,11 +69,8 @@ class Running:
 
     def _ready(self) -> Built:
         if self._built is None:
-            plan, batch = self._shape.tiling(self.sizes.tile), self.sizes.batch
-            left_over = self._rows * len(plan.pieces) % batch
-            high, wide = plan.window
-            profile = Profile(batch, high, wide, self._precision, self._device, least=left_over)
-            self._built = self._make(profile)
+            high, wide = self._shape.tiling(self.sizes.tile).window
+            self._built = self._make(Profile(self.sizes.batch, high, wide, self._precision, self._device))
         return self._built
 
     def _shrink(self) -> None:
@@ -105,7 +101,9 @@ class Running:
                 windows = source[first : first + batch]
             else:
                 windows = torch.cat([cut(source[n : n + 1], plan, row, column) for n, row, column in group])
-            if len(group) < batch and not built.flexible:  # the last again, so that there is one shape only
+            # The last again, so that there is one shape only: calls are captured in CUDA Graphs, and TensorRT must have
+            # run once outside of one after each change of shape.
+            if len(group) < batch and not (built.flexible and self._device == "cpu"):
                 more = windows[-1:].expand(batch - len(group), -1, -1, -1)
                 windows = torch.cat((windows, more))
             done = built.run(windows)

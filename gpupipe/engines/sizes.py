@@ -46,7 +46,7 @@ class Sizes:
 def choose_sizes(
     shape: Shape, *, rows: int, room: int | None, pixel_bytes: float, tile: int | str, batch: int | str
 ) -> Sizes:
-    """The largest windows that fit, and as many at once as fit and are of use.
+    """The largest windows that fit, and as many at once as fit and are of use, in batches as even as can be.
 
     Args:
         shape: of network and pictures.
@@ -65,7 +65,9 @@ def choose_sizes(
     if isinstance(batch, int):
         return Sizes(side, min(batch, pieces))
     window = window_pixels(shape, side)
-    return Sizes(side, max(1, min(pieces, _MOST_BATCH, int(min(most, max(ENOUGH, window)) // window))))
+    at_once = max(1, min(pieces, _MOST_BATCH, int(min(most, max(ENOUGH, window)) // window)))
+    batches = -(-pieces // at_once)
+    return Sizes(side, -(-pieces // batches))  # the last batch is filled up with what is thrown away
 
 
 def window_pixels(shape: Shape, tile: int | None) -> int:

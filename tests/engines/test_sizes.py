@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from gpupipe.engines.running import Running
+from gpupipe.engines.select import Built
 from gpupipe.engines.sizes import ENOUGH, Shape, Sizes, choose_sizes, smaller
 from gpupipe.models.tile import tiling
 
@@ -35,7 +38,7 @@ def test_small_pictures_go_several_at_once_but_no_further_than_is_of_use():
     chosen = sizes(Shape(144, 256, 2, 20), 100 * GIB)
     assert chosen == Sizes(None, 16)
     assert ENOUGH > 16 * 144 * 256
-    assert sizes(Shape(144, 256, 2, 20), 144 * 256 * 1000 * 5) == Sizes(None, 5)
+    assert sizes(Shape(144, 256, 2, 20), 144 * 256 * 1000 * 5) == Sizes(None, 4), "four batches of four, not 5 5 5 1"
 
 
 def test_what_is_asked_for_is_done():
@@ -73,3 +76,21 @@ def test_windows_cover_every_pixel_once_with_its_halo(height, width, tile, halo,
             assert 0 <= span.low <= max(0, span.begin - halo) or span.low == side - window
             assert span.low <= max(0, span.begin - halo)
             assert min(side, span.end + halo) <= span.low + window <= side
+
+
+@pytest.mark.parametrize("tile", [None, 8])
+def test_on_a_gpu_every_call_has_one_shape(tile):
+    """Also of an engine that takes fewer: a shape that changes inside a CUDA Graph is not what TensorRT may be given."""
+    seen, asked = [], []
+
+    def make(profile):
+        asked.append(profile)
+        return Built(lambda x: seen.append(tuple(x.shape)) or x * 2, "a double", flexible=True)
+
+    running = Running(
+        make, Shape(16, 24, 1, 2), Sizes(tile, 4), device="cuda:0", precision="fp32", warn=lambda _: None
+    )  # fmt: skip
+    x = torch.rand(5, 3, 16, 24)
+    assert torch.equal(running(x), x * 2)
+    assert set(seen) == {asked[0].shape}
+    assert (len(asked), asked[0].batch, asked[0].least) == (1, 4, 0)
