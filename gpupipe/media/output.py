@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -74,6 +75,16 @@ def check_space(path: Path, needed: int) -> None:
             where=str(path),
             hint="free some space or write elsewhere",
         )
+
+
+def _settle(folder: Path) -> None:
+    """After a power cut too the names in a folder are those of now, where the volume can promise that."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 class OutputFile:
@@ -179,6 +190,7 @@ class OutputFile:
             raise describe_os_error(error, self.name) from None
         self._created = False
         UNFINISHED.discard(self.path)
+        _settle(self._final.parent)
         return size
 
     def _claim(self) -> None:

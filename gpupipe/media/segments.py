@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -154,6 +154,15 @@ def _segment(times: Timetable, start: int | None, end: int | None, lead: tuple[i
     begin, number = lead
     span = _span(times.index, start if begin is None else begin, end, closed=closed)
     return Segment(start, end, times.count(start, end), closed, begin, number, span)
+
+
+def located(info: SourceInfo, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Segments of a plan that was stored, with their packets' places in the file; one pass over it."""
+    index = timetable(info).index
+    return tuple(
+        replace(one, span=_span(index, one.start, one.end, closed=one.closed)) if one.span is None else one
+        for one in segments
+    )
 
 
 def _span(index: PacketIndex | None, start: int | None, end: int | None, *, closed: bool) -> Span | None:

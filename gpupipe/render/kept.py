@@ -64,6 +64,7 @@ def run_kept(
         if (done := joined_before(ledger)) is not None:
             return done
         OutputFile(plan.output, overwrite=overwrite, inputs=facts.inputs(plan)).check()
+        enter("verify")
         ledger.begin(restart=restart)
         _rehearse(ledger)
         for piece in ledger.pieces.values():

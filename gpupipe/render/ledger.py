@@ -122,8 +122,11 @@ class Ledger:
                 raise BadPieceError("it is of another plan")  # noqa: TRY301
         except FileNotFoundError:
             return None
-        except (BadPieceError, OSError) as error:
+        except BadPieceError as error:
             self.distrust(index, str(error))
+            return None
+        except OSError as error:  # of a volume that is away for a moment, perhaps: what is there stays there
+            self.log("unreadable", segment=index, why=str(error))
             return None
         self.pieces[index] = piece
         return piece

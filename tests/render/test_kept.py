@@ -61,6 +61,17 @@ def test_the_same_packets(corpus: Path, tmp_path: Path, name: str, kind: str) ->
     assert packets(tmp_path / f"keep.{kind}") == packets(tmp_path / f"off.{kind}")
 
 
+@pytest.mark.parametrize("within", [{"start": 1.1}, {"start": 0.5, "end": 3.3}, {"end": 2}])
+def test_a_range(tmp_path: Path, ffmpeg, within: dict) -> None:
+    source = tmp_path / "s.mp4"
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=192x108:r=30000/1001:d=5", "-f", "lavfi", "-i", "sine=d=5", "-c:v",
+           "libx264", "-bf", "2", "-g", "30", "-preset", "ultrafast", "-c:a", "aac", source)  # fmt: skip
+    for what in ("off", "keep"):
+        config = {"output": X264, "segments": {"seconds": 0.9}, "range": within, "resume": what}
+        run(source, tmp_path / f"{what}.mp4", config)
+    assert (tmp_path / "keep.mp4").read_bytes() == (tmp_path / "off.mp4").read_bytes()
+
+
 def test_any_number_of_runners(tmp_path: Path, ffmpeg) -> None:
     source = tmp_path / "s.mkv"
     ffmpeg("-f", "lavfi", "-i", "testsrc2=s=192x108:r=25:d=6", "-c:v", "libx264", "-g", "25", source)

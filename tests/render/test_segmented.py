@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import hashlib
 import itertools
 import threading
@@ -16,7 +17,7 @@ from gpupipe.config import parse_config
 from gpupipe.errors import MediaError, PlanError
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
-from gpupipe.media.segments import SegmentReader, cut, timetable
+from gpupipe.media.segments import SegmentReader, cut, located, timetable
 from gpupipe.media.window import Window
 from gpupipe.plan import make_plan
 from gpupipe.render import render
@@ -135,6 +136,15 @@ def test_the_first_segment_may_be_read_after_others(corpus: Path) -> None:
         assert [(p.pts, p.size) for p in used.packets(segments[-1])] == last, source.name
         fresh.close()
         used.close()
+
+
+def test_a_stored_plan_finds_its_packets_again(corpus: Path) -> None:
+    info = probe(corpus / "files" / "vfr_63_frames_59_distinct_durations.mp4")
+    segments = cut(timetable(info), Window(None, None), Fraction(1, 10), info.video.time_base)
+    again = located(info, [dataclasses.replace(one, span=None) for one in segments])
+    assert len(again) == 4
+    assert again == segments
+    assert [(s.span.first, s.span.last) for s in again] == [(s.span.first, s.span.last) for s in segments]
 
 
 @pytest.mark.parametrize("start", [0, 0.99])
