@@ -13,12 +13,24 @@ from gpupipe.models.folder import weights
 
 if TYPE_CHECKING:
     from gpupipe.cli.console import Console
-    from gpupipe.models.card import Card
+    from gpupipe.models.card import Card, Value
 
 
 def _licence(card: Card) -> str:
     use = "" if card.licence.commercial else ", no licence for commercial use"
     return f"licence    code {card.licence.code}, weights {card.licence.weights}{use}"
+
+
+def _value(value: Value) -> str:
+    """Name, shape and what else one must know to fill it."""
+    words = [f"{value.name}: {value.kind} {' x '.join(str(side) for side in value.shape)}"]
+    if value.kind == "picture":
+        words.append(f"{value.colour} {value.low:g}..{value.high:g}")
+    if value.mean or value.deviation:
+        words.append(f"mean {value.mean or [0.0]}, deviation {value.deviation or [1.0]}")
+    if isinstance(value.default, float | int):
+        words.append(f"{value.default:g} where it is not given")
+    return ", ".join(words)
 
 
 @click.group(name="models", short_help="Fetch and check networks.")
@@ -40,9 +52,13 @@ def info(console: Console, *, name: str) -> None:
     """Print what the card NAME says."""
     card = find(name)
     source = card.source
+    halo = "takes the whole picture" if card.halo is None else f"halo {card.halo} pixels"
+    good = ", ".join(["fp32", *(["fp16"] if card.half else []), *(["bf16"] if card.bfloat16 else [])])
     console.data(
         [
-            f"card       {card.name}: {card.task} x{card.scale}, halo {card.halo} pixels",
+            f"card       {card.name}: {card.task} x{card.scale}, {halo}, multiples of {card.multiple}, {good}",
+            *(f"input      {_value(value)}" for value in card.inputs),
+            *(f"output     {_value(value)}" for value in card.outputs),
             _licence(card),
             f"source     {source.label}" + (f" sha256 {source.sha256}" if source.sha256 else ""),
             *(f"file       {role}: {member.path}" for role, member in source.files.items()),

@@ -104,6 +104,8 @@ class Value(_Strict):
             raise ValueError("only a vector or a scalar has a default")
         if isinstance(self.default, list) and len(self.default) != self.shape[-1]:
             raise ValueError(f"default has {len(self.default)} values for a shape of {self.shape}")
+        if self.kind == "picture" and len(self.shape) != 4:
+            raise ValueError("a picture has four sizes: N, channels, H, W")
         if self.high <= self.low:
             raise ValueError("high must be above low")
         if any(len(numbers) not in {0, 1, 3} for numbers in (self.mean, self.deviation)) or 0 in self.deviation:

@@ -35,6 +35,9 @@ def one_to_one(card: Card) -> None:
     alone = len(pictures) == 1 and not card.window.before and not card.window.after and card.crop is None
     if not (alone and all(v.kind == "picture" and v.colour != "grey" for v in (pictures[0], card.outputs[0]))):
         raise ConfigError(f"{card.name} ({card.task}) does not give a picture for every picture")
+    _, _, height, width = pictures[0].shape
+    if (height, width) != ("H", "W"):
+        raise ConfigError(f"{card.name} takes pictures of {width}x{height} only, not those of a video")
 
 
 def _numbers(card: Card, value: Value, given: Given | None) -> tuple[float, ...]:

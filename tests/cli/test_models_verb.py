@@ -30,7 +30,9 @@ def test_fetched_weights_lie_in_the_cache_and_are_verified(tmp_path):
 
 
 def test_a_card_without_a_licence_is_shown_and_refused(tmp_path):
-    assert "no licence for commercial use" in _models(tmp_path, "info", "ffdnet-color").stdout
+    shown = _models(tmp_path, "info", "ffdnet-color").stdout
+    assert "no licence for commercial use" in shown
+    assert "input      sigma: scalar N x 1 x 1 x 1, 0.0196 where it is not given" in shown
     refused = _models(tmp_path, "fetch", "ffdnet-color")
     assert refused.returncode == 1
     assert "no licence allows commercial use" in refused.stderr

@@ -140,6 +140,8 @@ def test_a_card_with_a_key_twice_is_one_line(refused, job, clip, tmp_path, own_c
         ("{card: span-ch48-x2, path: x.onnx}", "give a card or a path"),
         ("{card: span-ch48-x2, architecture: span}", "an architecture is of a path"),
         ("{path: none.onnx}", "none.onnx: cannot be read: No such file or directory"),
+        ("{card: animesr-v2}", "animesr-v2 (video-super-resolution) does not give a picture for every picture"),
+        ("{card: blazeface-short}", "blazeface-short (face-detection) does not give a picture for every picture"),
         ("{path: none.exe}", "none.exe: is no kind of network that is read (ONNX, .pt2, TFLite, safetensors)"),
     ],
 )

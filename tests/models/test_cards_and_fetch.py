@@ -154,7 +154,7 @@ def _network(card, cache):
     return model
 
 
-@pytest.mark.parametrize("name", ["realesr-animevideov3-x2", "realesr-animevideov3-x3", "span-ch48-x2", "ffdnet-color"])
+@pytest.mark.parametrize("name", ["realesr-animevideov3-x2", "span-ch48-x2", "ffdnet-color"])
 @pytest.mark.parametrize("tile", [24, 37, 64])
 def test_tiles_leave_no_seam(name, tile, cache, picture):
     card, x = find(name), _tensor(picture)
