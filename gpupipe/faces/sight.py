@@ -107,12 +107,12 @@ class Sight:
         )
         thumbnails = thumbnail(now.levels[0][:, 0, : how.look.height, : how.look.width])  # not the black around it
         new = cuts(thumbnails, last)
-        found = self._found(rgb, small, before, earlier, new, number)
-        nobody = how.ask and not bool(found.valid.any() | before.valid.any())
+        found, known = self._found(rgb, small, before, earlier, new, number)
+        nobody = how.ask and not known and not bool(found.valid.any() | before.valid.any())
         if not nobody:
             move = motion(found, now, earlier.rows(slice(0, -1)))
-            known = (move.found & ~new[:, None])[..., None].to(torch.float32)
-            found = replace(found, motion=torch.cat((move.turn, move.shift, known), -1))
+            sure = (move.found & ~new[:, None])[..., None].to(torch.float32)
+            found = replace(found, motion=torch.cat((move.turn, move.shift, sure), -1))
         every, starts = joined((before, found), 0), torch.cat((shot, new))
         for old, fresh in zip(
             memory, (*every.tensors(), starts, thumbnails[-1], *(x[-1:] for x in now.levels)), strict=True
@@ -135,7 +135,8 @@ class Sight:
 
     def _found(  # noqa: PLR0917  all of one batch
         self, rgb: Tensor, small: Tensor, before: Faces, light: Pyramid, new: Tensor, number: int
-    ) -> Faces:
+    ) -> tuple[Faces, int]:
+        """Faces of every picture, and how many a detector is known to have found; 0 where nobody asked."""
         every = self.how.every
         if every == 1:
             return self._detected(rgb, small)
@@ -143,35 +144,38 @@ class Sight:
         fresh = new.tolist()
         due = [(number + row) % every == 0 or fresh[row] for row in range(len(rgb))]
         rows = [row for row in range(len(rgb)) if due[row]]
-        found = before.map(lambda x: torch.cat((x[-1:], x.new_zeros(len(rgb), *x.shape[1:]))))
+        found, known = before.map(lambda x: torch.cat((x[-1:], x.new_zeros(len(rgb), *x.shape[1:])))), 0
         if rows:
             index = torch.tensor(rows, device=rgb.device)
-            seen = self._detected(rgb[index], small[index])
-            found = Faces(
-                *(a.index_copy(0, index + 1, b) for a, b in zip(found.tensors(), seen.tensors(), strict=True))
-            )
+            seen, known = self._detected(rgb[index], small[index])
+            found = _laid(found, index + 1, seen)
         waiting = [row for row in range(len(rgb)) if not due[row]]
+        if not known and not bool(found.valid.any()):
+            waiting = []  # nobody to be carried on
         while waiting:  # all that follow a picture whose faces are known at once
             ready = [row for row in waiting if row == 0 or row - 1 not in waiting]
             index = torch.tensor(ready, device=rgb.device)
             source = found.map(lambda x, i=index: x[i])  # type: ignore[misc]
-            there = Pyramid(tuple(level[index + 1] for level in light.levels), light.factor)
-            here = Pyramid(tuple(level[index] for level in light.levels), light.factor)
-            moved = carried(source, motion(source, here, there))
-            found = Faces(
-                *(a.index_copy(0, index + 1, b) for a, b in zip(found.tensors(), moved.tensors(), strict=True))
-            )
+            here, there = (Pyramid(tuple(x[i] for x in light.levels), light.factor) for i in (index, index + 1))
+            found = _laid(found, index + 1, carried(source, motion(source, here, there)))
             waiting = [row for row in waiting if row not in ready]
-        return found.map(lambda x: x[1:])
+        return found.map(lambda x: x[1:]), known
 
-    def _detected(self, rgb: Tensor, small: Tensor) -> Faces:
+    def _detected(self, rgb: Tensor, small: Tensor) -> tuple[Faces, int]:
         found = faces_of(self._detector(small), self.how.look, self.how.wanted)
         if self._refine is None and self._embed is None:
-            return found
+            return found, 0
         number = int(found.valid.sum())  # a small read: networks run on faces, not on places
         if number and self._refine is not None:
             found = replace(found, points=self._refine(rgb, found, number))
-        return found if self._embed is None else replace(found, embeddings=self._embed(rgb, found, number))
+        if self._embed is not None:
+            found = replace(found, embeddings=self._embed(rgb, found, number))
+        return found, number
+
+
+def _laid(faces: Faces, rows: Tensor, other: Faces) -> Faces:
+    """Some pictures' faces replaced."""
+    return Faces(*(a.index_copy(0, rows, b) for a, b in zip(faces.tensors(), other.tensors(), strict=True)))
 
 
 def carried(faces: Faces, move: Motion) -> Faces:
