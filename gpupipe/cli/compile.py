@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpupipe import stages
 from gpupipe.cli.job import prepare
 from gpupipe.cli.options import PATH, device
 from gpupipe.config import load_config
 from gpupipe.errors import ConfigError
 from gpupipe.journal import Journal
+from gpupipe.plan.segments import stage_of
 from gpupipe.render.segmented import in_lanes
 
 if TYPE_CHECKING:
     from gpupipe.cli.console import Console
     from gpupipe.plan import Plan, Step
+    from gpupipe.stages.base import Stage
 
 
 @click.command(name="compile", short_help="Build the engines that a config needs.")
@@ -37,20 +38,19 @@ def command(
     INPUT overrides the config. A run on the same kind of machine then starts from the cache.
     """
     settings = load_config(config)
-    if all(entry.name != "model" for entry in settings.stages):
-        raise ConfigError("no stage of it runs a network", where=f"{config}: stages")
     output = Path(settings.output.path or "compiled.mkv")  # planned with, not written
     plan = prepare(config, input, output, device=device, strict=False)
-    for step in plan.steps:
-        if step.kind == "stage" and step.name == "model":
-            _build(console, plan, step)
+    there = [(step, stage_of(step)) for step in plan.steps if step.kind == "stage"]
+    found = [(step, stage) for step, stage in there if stage.models()]
+    if not found:
+        raise ConfigError("no stage of it runs a network", where=f"{config}: stages")
+    for step, stage in found:
+        _build(console, plan, step, stage)
 
 
-def _build(console: Console, plan: Plan, step: Step) -> None:
+def _build(console: Console, plan: Plan, step: Step, stage: Stage) -> None:
     from gpupipe.device import open_lane  # noqa: PLC0415  imports torch
 
-    kind = stages.load(step.name)
-    stage = kind(kind.Settings.model_validate(step.settings, strict=False))
     rows = plan.batch if plan.decoder == "nvdec" and in_lanes(plan) else 1  # as the run's chain is made
     stage.attend(Journal(console.first, console.say), rows)
     lane = open_lane(plan.device)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpupipe.plan.memory import size_text, workspace
+from gpupipe.stages.base import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,9 @@ class HostNeed:
         share = _DECODER_ALONE * decodes + _ENCODER_ALONE * encodes
         pictures = share * (_PICTURES + _A_CORE * min(_MOST_CORES, os.cpu_count() or 1))
         on_cpu = [step for step in steps if step.target.device == "cpu" and step.kind != "download"]
-        work = max((_WORK * 48 * max(_pixels(step.source), _pixels(step.target)) for step in on_cpu), default=0)
+        work = max(
+            (_WORK * Stage.scratch * max(_pixels(step.source), _pixels(step.target)) for step in on_cpu), default=0
+        )
         network = max((workspace(step, free) for step in on_cpu), default=0)
         return cls(round(pictures * largest) + work + network)
 

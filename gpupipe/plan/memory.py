@@ -9,6 +9,7 @@ from gpupipe import stages
 from gpupipe.codecs.nvjpeg import lane_bytes
 from gpupipe.errors import ShortMemoryError
 from gpupipe.plan.encoder import DEVICE_ENCODERS
+from gpupipe.plan.segments import stage_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,9 +104,7 @@ def workspace(step: Step, free: int | None) -> int:
     """See `Stage.workspace`; 0 for what is no stage."""
     if step.kind != "stage":
         return 0
-    kind = stages.load(step.name)
-    size: int = kind(kind.Settings.model_validate(step.settings, strict=False)).workspace(step.source, free)
-    return size
+    return stage_of(step).workspace(step.source, free)
 
 
 def _pixels(picture: FrameFormat) -> int:

@@ -15,6 +15,7 @@ from gpupipe.errors import MediaError, ShortMemoryError
 from gpupipe.journal import Journal
 from gpupipe.ops.color import Converter
 from gpupipe.plan.model import Step
+from gpupipe.plan.segments import stage_of
 from gpupipe.render.watch import current
 from gpupipe.stages.base import Memory, Temporal
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from gpupipe.device.cuda import PinnedRing
     from gpupipe.format import FrameFormat
     from gpupipe.frame import FrameBatch
-    from gpupipe.stages.base import Stage
 
 Planes = tuple[torch.Tensor, ...]
 Memories = tuple[Memory | None, ...]
@@ -145,8 +145,7 @@ def _transform(step: Step, journal: Journal, rows: int) -> Transform:
         return _even(step.target)
     if step.kind == "convert":
         return Converter(step.source, step.target, dither=bool(step.settings.get("dither", True)))
-    stage = stages.load(step.name)
-    made: Stage = stage(stage.Settings.model_validate(step.settings, strict=False))
+    made = stage_of(step)
     made.attend(journal, rows)
     made.prepare(step.source)
     if (watch := current()) is not None:

@@ -7,10 +7,10 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from gpupipe import stages
 from gpupipe.device import release
 from gpupipe.device.host import LEAST, Room, rooms, short_of_memory, trim
-from gpupipe.errors import GpupipeError, ShortMemoryError
+from gpupipe.errors import GpupipeError, ShortMemoryError, first_line
+from gpupipe.plan.segments import stage_of
 from gpupipe.render.watch import current
 
 if TYPE_CHECKING:
@@ -122,12 +122,12 @@ def again(guard: Guard, error: Exception) -> None:
     if not short_of_memory(error):
         raise error
     _bare(error)
-    if isinstance(error, GoneBackError) or guard.step_back(_reason(error)):
+    if isinstance(error, GoneBackError) or guard.step_back(first_line(error)[:160]):
         return
     if isinstance(error, GpupipeError):
         raise error
     hint = "give it more memory, smaller pictures, or fewer sessions and tiles"
-    raise ShortMemoryError(f"out of memory: {_reason(error)}", where=guard.plan.device, hint=hint) from None
+    raise ShortMemoryError(f"out of memory: {first_line(error)[:160]}", where=guard.plan.device, hint=hint) from None
 
 
 def _bare(error: BaseException) -> None:
@@ -156,14 +156,9 @@ def smaller(plan: Plan) -> tuple[Plan, Kind, str] | None:
 def _tiles(step: Step) -> Step | None:
     if step.kind != "stage":
         return None
-    kind = stages.load(step.name)
-    settings = kind(kind.Settings.model_validate(step.settings, strict=False)).smaller()
+    settings = stage_of(step).smaller()
     return None if settings is None else replace(step, settings=settings.model_dump(mode="json"))
 
 
 def _bytes(limit: tuple[float, int], now: Room) -> int:
     return min(int(limit[0] * now.total), limit[1])
-
-
-def _reason(error: BaseException) -> str:
-    return str(error).splitlines()[0][:160] if str(error) else type(error).__name__

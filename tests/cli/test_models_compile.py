@@ -54,6 +54,12 @@ def test_the_cpu_needs_nothing_built(cli, job, clip, builds):
     assert builds == []
 
 
+def test_networks_of_every_stage(cli, job, clip, weights):
+    weights("centerface")
+    shown = cli("models", "compile", job("stages: [{face: {operate: [blur]}}]"), clip, "--device", "cpu")
+    assert (shown.code, shown.out.partition(" for ")[0]) == (0, "centerface: eager"), shown.err
+
+
 def test_a_config_without_networks(cli, job, clip):
     shown = cli("models", "compile", job("stages: []"), clip)
     assert shown.code == 1
