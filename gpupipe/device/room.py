@@ -29,10 +29,10 @@ def free_bytes(device: str) -> int | None:
 def taken_by(call: Callable[[], object], device: str) -> int:
     """The most bytes that tensors made during a call held at once, its result included.
 
-    On a GPU the allocator is asked, so that workspaces of libraries count. Elsewhere, on torch's `meta` device too, the
-    tensors that operators return are counted.
+    On a GPU the allocator is asked, so that workspaces of libraries count. On the CPU torch keeps no such account:
+    there the tensors that operators return are counted.
     """
-    if not device.startswith("cuda"):
+    if device == "cpu":
         live = _Live()
         with live:
             call()

@@ -14,7 +14,7 @@ from gpupipe.engines.select import Built
 from gpupipe.errors import PlanError, ShortMemoryError
 from gpupipe.journal import Journal
 from gpupipe.models import folder
-from gpupipe.models.card import find
+from gpupipe.models.card import CARDS, find
 from gpupipe.models.fetch import verify
 from gpupipe.models.load import load
 
@@ -196,12 +196,18 @@ def test_weights_that_were_not_fetched(tmp_path, real):
         plan("model", {"card": SR}, format_of(real))
 
 
+def test_a_precision_that_the_card_forbids(tmp_path, real):
+    card = tmp_path / "own.yaml"
+    card.write_text((CARDS / f"{SR}.yaml").read_text().replace("bfloat16: true", "bfloat16: false"))
+    with pytest.raises(PlanError, match=rf"^{SR} is no good in bf16 \(use `precision: auto`\)$"):
+        plan("model", {"card": str(card), "precision": "bf16"}, format_of(real))
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
         ({"card": "nothing"}, "there is no card 'nothing'"),
         ({"card": SR, "inputs": {"sigma": 1.0}}, "has no input 'sigma' (it takes pictures only)"),
-        ({"card": SR, "precision": "bf16"}, f"{SR} is no good in bf16 (use `precision: auto`)"),
         ({"card": DENOISE, "inputs": {"sigma": (1.0, 2.0)}}, "ffdnet-color takes a number for sigma, not 2"),
         ({"card": STYLE, "tile": 64}, "multistyle26 must have the picture whole (use `tile: off`)"),
         ({"card": STYLE, "inputs": {"style_weights": (1.0,)}}, "takes 26 numbers for style_weights, not 1"),

@@ -1,0 +1,58 @@
+"""What a network's memory is measured to be, and when it is not measured."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpupipe.device.room import taken_by
+from gpupipe.engines import assemble
+from gpupipe.engines.assemble import Wanted
+from gpupipe.engines.sizes import Shape
+
+HD = Shape(1080, 1920, 1, 2)
+
+
+class Chain(torch.nn.Module):
+    """Two layers of 16 channels: never more than two of their pictures are alive at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 16, 3, padding=1),
+            torch.nn.Conv2d(16, 16, 3, padding=1),
+            torch.nn.Conv2d(16, 3, 3, padding=1),
+        )
+        self.requires_grad_(requires_grad=False)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def test_bytes_for_each_pixel_are_those_that_live_at_once():
+    found = assemble._measured(Chain(), HD, Wanted(room=1 << 30), "cpu")
+    assert found == pytest.approx(2 * 16 * 4, rel=0.01)
+    half = assemble._measured(Chain().half(), HD, Wanted(precision="fp16", room=1 << 30), "cpu")
+    assert half == pytest.approx(found / 2, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [
+        (HD, Wanted(tile=256, batch=2, room=1 << 30, rows=8)),
+        (HD, Wanted(tile="off", room=1 << 30)),
+        (Shape(48, 64, 1, 2), Wanted(room=1 << 30)),
+    ],
+    ids=["both given", "whole and one at a time", "small"],
+)
+def test_where_nothing_depends_on_it_nothing_is_measured(shape, wanted, monkeypatch):
+    monkeypatch.setattr(assemble, "pixel_bytes", lambda *_: pytest.fail("measured"))
+    assert assemble._measured(Chain(), shape, wanted, "cpu") == 1.0
+
+
+def test_tensors_that_were_there_before_do_not_count():
+    x = torch.zeros(1000)
+    assert taken_by(lambda: x.view(10, 100).t().add_(1), "cpu") == 0
+    assert taken_by(lambda: (x + 1) * 2, "cpu") == 2 * 4000
+    assert taken_by(lambda: [x + n for n in range(3)], "cpu") == 3 * 4000
+    assert taken_by(lambda: [(x + n).sum().item() for n in range(3)], "cpu") < 2 * 4000 + 100
