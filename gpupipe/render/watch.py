@@ -260,7 +260,7 @@ class Watch:
             total=self.total,
             media=self.media,
             written=self.written,
-            lanes=tuple(clock.read() for clock in tuple(self._lanes)),
+            lanes=_merged([clock.read() for clock in tuple(self._lanes)]),
             running=tuple(sorted(self._segments.values(), key=lambda s: s.index)),
             finished=self._finished,
             segments=self._all,
@@ -268,6 +268,20 @@ class Watch:
             counts=dict(self.counts),
             redone=self._redone,
         )
+
+
+def _merged(lanes: list[LaneReading]) -> tuple[LaneReading, ...]:
+    """Lanes that began anew are one with those of the same name before them."""
+    found: dict[str, LaneReading] = {}
+    for lane in lanes:
+        before = found.get(lane.name)
+        if before is None:
+            found[lane.name] = lane
+            continue
+        both = {state: before.seconds.get(state, 0.0) + lane.seconds.get(state, 0.0)
+                for state in {**before.seconds, **lane.seconds}}  # fmt: skip
+        found[lane.name] = LaneReading(lane.name, lane.state, both)
+    return tuple(found.values())
 
 
 def _depths(queues: list[tuple[str, Sized]]) -> dict[str, int]:
