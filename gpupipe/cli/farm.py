@@ -14,6 +14,7 @@ import click
 from gpupipe.cli import DONE, WARNED
 from gpupipe.cli.farm_template import template_
 from gpupipe.cli.job import prepare
+from gpupipe.cli.observe import exporting, listening_at
 from gpupipe.cli.options import PATH, as_json, device, talk
 from gpupipe.cli.progress import reporting
 from gpupipe.cli.run import conclude
@@ -51,6 +52,8 @@ command.add_command(template_)
               help="How long to wait for a node while there is none.")  # fmt: skip
 @click.option("--cache", metavar="DIR", help="Where each node keeps an INPUT that is a URL; else its folder for "
               "temporary files.")  # fmt: skip
+@click.option("--metrics-port", callback=listening_at, metavar="[ADDRESS:]PORT",
+              help="Let Prometheus scrape this process there, and workers from that port on.")  # fmt: skip
 @device
 @click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 @click.option("--restart", is_flag=True, help="Throw away what a stopped run has kept, and begin anew.")
@@ -68,6 +71,7 @@ def run(
     cores: int,
     patience: float,
     cache: str | None,
+    metrics_port: tuple[int, str] | None,
     device: str | None,
     overwrite: bool,
     restart: bool,
@@ -100,9 +104,13 @@ def run(
         console.event("start", plan=plan.to_json())
         for notice in plan.warnings:
             console.warning(notice.code, notice.message)
-        farm = Farm(address, cores, patience, url, cache, tell=lambda text: _tell(console, text))
+        farm = Farm(address, cores, patience, url, cache, lambda text: _tell(console, text), metrics_port)
         # Ray writes what nodes say on stdout, in many lines; what matters of it is told above.
-        with reporting(console, watch, plan.device) as progress, redirect_stdout(Nowhere()):
+        with (
+            exporting(console, metrics_port, plan, watch, journal),
+            reporting(console, watch, plan.device) as progress,
+            redirect_stdout(Nowhere()),
+        ):
             result = render(
                 plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress, watch=watch, restart=restart,
                 fill=farm,

@@ -46,14 +46,18 @@ class Job:
     """The ledger's folder of segments, on the machine that joins."""
     token: str
     """Name of a file in it: who sees that writes segments there, all others send them."""
+    metrics: tuple[int, str] | None = None
+    """(port, address) from which on workers let Prometheus scrape them."""
 
 
-def job_of(ledger: Ledger, *, url: str | None, cache: str | None, token: str) -> Job:
+def job_of(
+    ledger: Ledger, *, url: str | None, cache: str | None, token: str, metrics: tuple[int, str] | None = None
+) -> Job:
     """What nodes are told of a ledger's run."""
     folder = str(ledger.folder / SEGMENTS)
     found = facts.facts(ledger.plan)
     cores = len(os.sched_getaffinity(0))
-    return Job(__version__, dump(ledger.plan), found, ledger.digest, url, cache, cores, folder, token)
+    return Job(__version__, dump(ledger.plan), found, ledger.digest, url, cache, cores, folder, token, metrics)
 
 
 def plan_here(job: Job, device: str) -> Plan:

@@ -37,6 +37,7 @@ class Farm:
         url: where nodes fetch the source from; None where they see it under the plan's path.
         cache: folder on each node for what is fetched.
         tell: told of nodes that come and go, in words.
+        metrics: (port, address) from which on workers let Prometheus scrape them.
     """
 
     address: str | None
@@ -45,6 +46,7 @@ class Farm:
     url: str | None
     cache: str | None
     tell: Callable[[str], None]
+    metrics: tuple[int, str] | None = None
 
     def __call__(self, ledger: Ledger, journal: Journal, stop: StopFlag, meter: Meter) -> None:
         """See `Fill`. Raises FarmError where the cluster cannot be reached or is lost."""
@@ -52,7 +54,7 @@ class Farm:
             return
         gpu = ledger.plan.device != "cpu"
         with _cluster(self.address) as ray, _token(ledger) as token:
-            job = job_of(ledger, url=self.url, cache=self.cache, token=token)
+            job = job_of(ledger, url=self.url, cache=self.cache, token=token, metrics=self.metrics)
             nodes = Nodes(
                 ray, ledger, job, gpu, self.cores, ledger.plan.sessions, patience=self.patience, tell=self.tell
             )

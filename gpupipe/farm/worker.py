@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpupipe.farm.job import Job, plan_here, sees_ledger
+from gpupipe.journal import Journal
+from gpupipe.render import Watch
 from gpupipe.render.children import Folder, carried
 from gpupipe.render.warm import Warm
 
@@ -26,6 +29,7 @@ class Worker:
     def __init__(self, job: Job, device: str) -> None:
         self._job, self._device = job, device
         self._scratch: str | None = None
+        self._metrics = ExitStack()
 
     def begun(self) -> None:
         """Answers as soon as the node has room for it."""
@@ -38,7 +42,13 @@ class Worker:
             if not shared:
                 self._scratch = tempfile.mkdtemp(prefix="gpupipe-segments-")
             self._folder = Folder(plan, self._job.digest, Path(self._scratch or self._job.folder))
-            self._warm = Warm(plan, self._folder)
+            watch = Watch()
+            if self._job.metrics is not None:
+                from gpupipe.metrics import Exporter  # noqa: PLC0415  only where it is asked
+
+                exporter = self._metrics.enter_context(Exporter.near(*self._job.metrics))
+                self._metrics.enter_context(exporter.watching(plan, watch, Journal()))
+            self._warm = Warm(plan, self._folder, watch)
             self._warm.open()
         except Exception as error:  # noqa: BLE001  it is told to whoever asked
             return carried(error)
@@ -68,5 +78,6 @@ class Worker:
     def close(self) -> None:
         """Ends lanes and takes away what was not sent."""
         self._warm.close()
+        self._metrics.close()
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)

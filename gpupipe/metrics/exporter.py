@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from gpupipe.device.host import available_bytes, total_bytes
 from gpupipe.device.nvml import GpuGauge
-from gpupipe.errors import GpupipeError, StoppedError
+from gpupipe.errors import CapabilityError, GpupipeError, StoppedError
 from gpupipe.metrics.totals import Totals
 
 if TYPE_CHECKING:
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from gpupipe.render import Watch
 
 Run = tuple["Plan", "Watch", "Journal"]
+_NEAR = 16
+
+
+class PortTakenError(GpupipeError):
+    """The port that was asked for cannot be had."""
 
 
 class Exporter:
@@ -32,14 +37,15 @@ class Exporter:
         address: to listen on; `0.0.0.0` is every one of this machine.
 
     Raises:
-        GpupipeError: prometheus-client is missing, or the port cannot be had.
+        CapabilityError: prometheus-client is missing.
+        PortTakenError: the port cannot be had.
     """
 
     def __init__(self, port: int, address: str = "0.0.0.0") -> None:  # noqa: S104  Prometheus asks from elsewhere
         try:
             from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server  # noqa: PLC0415
         except ImportError:
-            raise GpupipeError(
+            raise CapabilityError(
                 "prometheus-client is not installed", where="--metrics-port", hint="pip install 'gpupipe[metrics]'"
             ) from None
         self._lock = threading.Lock()
@@ -52,9 +58,17 @@ class Exporter:
             self._server, self._thread = start_http_server(port, address, registry)
         except OSError as error:
             hint = "another program listens there; choose another port, or 0 for any"
-            raise GpupipeError(f"{address}:{port}: {error.strerror}", where="--metrics-port", hint=hint) from None
+            raise PortTakenError(f"{address}:{port}: {error.strerror}", where="--metrics-port", hint=hint) from None
         shown = "localhost" if address in ("0.0.0.0", "::") else address  # noqa: S104
         self.url = f"http://{f'[{shown}]' if ':' in shown else shown}:{self._server.server_port}/metrics"
+
+    @classmethod
+    def near(cls, port: int, address: str) -> Exporter:
+        """On the first of 16 ports from `port` on that can be had: several processes of a machine export."""
+        for number in range(port, port + _NEAR - 1 if port else 0):
+            with suppress(PortTakenError):
+                return cls(number, address)
+        return cls(port + _NEAR - 1 if port else 0, address)
 
     @contextmanager
     def watching(self, plan: Plan, watch: Watch, journal: Journal) -> Iterator[None]:

@@ -58,7 +58,7 @@ def of_runs(runs: Sequence[tuple[Plan, Reading]]) -> Iterator[Metric]:
                   ("device", "decoder", "encoder"), sorted(kinds.items()))  # fmt: skip
     states, queues, planned = Counter[str](), Counter[str](), Counter[str]()
     for plan, reading in runs:
-        running = len(reading.running) or (reading.segments == 0)  # a run that is not cut is one segment
+        running = len(reading.running) or (len(plan.segments) == 1)  # a run that is not cut is one segment
         states["running"] += running
         states["finished"] += reading.finished
         states["waiting"] += max(0, reading.segments - reading.finished - running)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpupipe.render.lanes import Crew
     from gpupipe.render.pieces import Piece
     from gpupipe.render.shelf import Store
+    from gpupipe.render.watch import Watch
 
 
 class Desk(Shelf):
@@ -75,9 +76,11 @@ class Warm:
     Args:
         plan: what is rendered.
         store: gets the segments' files.
+        watch: sees the lanes.
     """
 
-    def __init__(self, plan: Plan, store: Store) -> None:
+    def __init__(self, plan: Plan, store: Store, watch: Watch | None = None) -> None:
+        self._watch = watch
         self._guard, self._store = Guard(plan), store
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -147,12 +150,17 @@ class Warm:
             return desks[0]
 
         with ExitStack() as stack:
+            if self._watch is not None:
+                self._watch.lane("warm", "open")
+                stack.callback(self._watch.leave)
             plan = self._guard.plan
             stack.callback(self._guard.tidy)
             stack.callback(abandon, desks)
             make = partial(make_encoder, plan.encoder, batch=plan.batch)
             start_lanes(plan, stack, Journal(), make, self._stop, shelf=shelf)
             self._stack = stack.pop_all()
+        if self._watch is not None:
+            self._watch.leave()
         self._desk = desks[0]
 
     def _close(self) -> None:

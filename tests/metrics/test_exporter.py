@@ -25,8 +25,12 @@ from gpupipe.sample import make_sample
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CPU = SimpleNamespace(device="cpu", decoder="libav", encoder=SimpleNamespace(encoder="libx264"), device_bytes=0)
-GPU = SimpleNamespace(device="cuda:0", decoder="nvdec", encoder=SimpleNamespace(encoder="nvjpeg"), device_bytes=5 << 30)
+CPU = SimpleNamespace(
+    device="cpu", decoder="libav", encoder=SimpleNamespace(encoder="libx264"), device_bytes=0, segments=(1,)
+)
+GPU = SimpleNamespace(
+    device="cuda:0", decoder="nvdec", encoder=SimpleNamespace(encoder="nvjpeg"), device_bytes=5 << 30, segments=(1,)
+)
 ANY = "127.0.0.1"
 
 
@@ -133,3 +137,10 @@ def test_a_port_in_use_is_an_error_before_work(exporter):
     port = int(exporter.url.split(":")[2].split("/")[0])
     with pytest.raises(GpupipeError, match=rf"--metrics-port: 127.0.0.1:{port}: Address already in use"):
         Exporter(port, ANY)
+
+
+def test_workers_of_a_machine_take_ports_side_by_side(exporter):
+    port = int(exporter.url.split(":")[2].split("/")[0])
+    with Exporter.near(port, ANY) as second, Exporter.near(port, ANY) as third:
+        ports = [int(one.url.split(":")[2].split("/")[0]) for one in (exporter, second, third)]
+    assert ports[0] < ports[1] < ports[2] < ports[0] + 16

@@ -34,7 +34,9 @@ PANELS = json.loads((ROOT / "deploy" / "grafana-dashboard.json").read_text())["p
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel.get("targets", ())]
 CONFIG = """{segments: {seconds: 1}, sessions: 2, output: {video: {preset: ultrafast}},
 stages: [{resize: {width: 640, height: 360}}, {warp: {rotate: 5}}]}"""
-GPU = SimpleNamespace(device="cuda:0", decoder="nvdec", encoder=SimpleNamespace(encoder="nvjpeg"), device_bytes=5 << 30)
+GPU = SimpleNamespace(
+    device="cuda:0", decoder="nvdec", encoder=SimpleNamespace(encoder="nvjpeg"), device_bytes=5 << 30, segments=()
+)
 LOOPS = 100
 """Of a clip of two seconds, so that the render takes longer than the test; it is stopped when all is seen."""
 
@@ -178,6 +180,8 @@ QUIET = {
     ],
     "measuring the quality": [AT_WORK, series("gpupipe_computed_frames_total", "500x60"),
                               series("gpupipe_lane_seconds_total", "0+60x60", lane="writer", state="measure")],
+    "waiting for work": [AT_WORK, series("gpupipe_computed_frames_total", "500x60"),
+                         series("gpupipe_lane_seconds_total", "0+60x60", lane="runner-0", state="wait for a segment")],
     "nothing to do": [series("gpupipe_active_runs", "0x60"), series("gpupipe_computed_frames_total", "500x60")],
 }  # fmt: skip
 

@@ -83,15 +83,17 @@ def test_a_lane_that_waits_is_not_busy():
     with Crew() as crew:
         jobs: Channel[int] = Channel(crew, 1)
         crew.start("encode-0", lambda: jobs.get() and None)
+        began = time.perf_counter()
         time.sleep(0.2)
         assert watch.read().lanes[1].state == WAIT + "pictures"
         jobs.put(1)
+        waited = time.perf_counter() - began
         jobs.close()
         time.sleep(0.05)
     watch.leave()
     lane = watch.read().lanes[1]
-    assert lane.seconds[WAIT + "pictures"] == pytest.approx(0.2, abs=0.1)
-    assert lane.occupancy < 0.2
+    assert 0.15 < lane.seconds[WAIT + "pictures"] < waited + 1  # a busy machine wakes it late
+    assert lane.occupancy < 0.5
     assert watch.read().queues == {"computed batches": 0}
 
 
@@ -114,3 +116,15 @@ def test_events_are_counted_where_they_happen_and_nowhere_else():
     assert watch.read().counts == {"engine-build": 1, "retry": 1}
     assert [h.detail for h in watch.happenings] == ["span x2 in 3 s", "segment 3"]
     assert other.read().counts == {}
+
+
+def test_lanes_that_begin_anew_are_one():
+    watch = Watch()
+    for seconds in (0.05, 0.1):
+        clock = watch.lane("runner-0", "decode")
+        time.sleep(seconds)
+        clock.enter(WAIT + "the writer")
+        watch.leave()
+    (lane,) = watch.read().lanes
+    assert (lane.name, lane.state) == ("runner-0", "done")
+    assert lane.seconds["decode"] >= 0.14

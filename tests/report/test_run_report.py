@@ -15,12 +15,19 @@ from click.testing import CliRunner
 
 from gpupipe.cli import cli
 from gpupipe.cli.console import Console
+from gpupipe.config import parse_config
 from gpupipe.errors import GpupipeError
+from gpupipe.events import happened
+from gpupipe.media.probe import probe
+from gpupipe.plan import make_plan
+from gpupipe.render import RenderResult, Watch
 from gpupipe.render.watch import WAIT, LaneReading, Reading
 from gpupipe.report import recorder
 from gpupipe.report.charts import bottleneck, charts
 from gpupipe.report.recorder import Sample
+from gpupipe.report.run import RunReport
 from gpupipe.sample import make_sample
+from gpupipe.stages.base import ModelUse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -175,3 +182,33 @@ def test_series_and_the_bottleneck():
         bottleneck(last)
         == "runner lanes set the pace: at work 90% of the time; encode lanes waited for pictures for 1.5 s"
     )
+
+
+def test_networks_and_what_happened_on_the_way(folder, tmp_path):
+    plan = make_plan(parse_config({}), probe(folder / "clip.mov"), tmp_path / "o.mp4", device="cpu")
+    watch = Watch()
+    watch.lane("writer", "open")
+    watch.models["span"] = ModelUse("span", "Apache-2.0 <b>", "span==1.0", 64 * "a", "tensorrt in fp16")
+    happened("engine-build", "span in 40 s")
+    happened("fewer-sessions", "2 of 4 sessions, after: <i>")
+    watch.leave()
+    recorded = recorder.Recorder(watch, "cpu")
+    recorded.take()
+    result = RenderResult(folder / "clip.mov", 10, 10, 0, 0, 2.0, 0.1, 1000)
+    report = RunReport(plan, "gpupipe run", "/", recorded, (), result)
+    data = json.loads(report.to_json())
+    assert [h["kind"] for h in data["happenings"]] == ["engine-build", "fewer-sessions"]
+    assert data["models"] == [
+        {
+            "name": "span",
+            "licence": "Apache-2.0 <b>",
+            "source": "span==1.0",
+            "sha256": 64 * "a",
+            "engine": "tensorrt in fp16",
+        }
+    ]
+    assert data["message"].endswith("; 1 step back for lack of memory")
+    page = report.to_html()
+    assert "Apache-2.0 &lt;b&gt;" in page
+    assert "2 of 4 sessions, after: &lt;i&gt;" in page
+    assert "tensorrt in fp16" in page
