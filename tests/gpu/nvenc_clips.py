@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from pathlib import Path
 
-W, H, COUNT = 192, 128, 72
+W, H, COUNT = 192, 160, 72  # NVDEC takes no HEVC below 144x144
 MASTERING = "G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
 LIGHT = (1000, 400)
 
