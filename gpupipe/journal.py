@@ -102,7 +102,7 @@ class Notes(Journal):
     """The journal of one lane: what is told to it goes to the run's own too, and can be taken segment by segment."""
 
     def __init__(self, journal: Journal) -> None:
-        super().__init__()
+        super().__init__(speaker=journal.say)
         self._journal = journal
 
     def warn(self, code: str, message: str, *, place: str | None = None, count: int = 1) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpupipe.errors import FarmError, MediaError, first_line
 from gpupipe.farm.worker import Worker
 from gpupipe.render.dispatch import SeatLostError
-from gpupipe.render.pieces import BadPieceError, Piece, verify
+from gpupipe.render.pieces import BadPieceError, Piece, take_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,22 +69,13 @@ class RaySeat:
 
     def _fetch(self, index: int, piece: Piece) -> Piece:
         """Writes a segment as it comes, looks at all of it, and gives it its name."""
-        path = self._ledger.path(index)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        starts = range(0, piece.bytes, CHUNK)
+        chunks = (self._get(self._actor.chunk.remote(index, start, CHUNK)) for start in starts)
         try:
-            with self._ledger.writing(), part.open("wb") as file:
-                for start in range(0, piece.bytes, CHUNK):
-                    file.write(self._get(self._actor.chunk.remote(index, start, CHUNK)))
-                file.flush()
-                os.fsync(file.fileno())
-            found = verify(part)
-            if found.hash != piece.hash:
-                raise BadPieceError("it is another than was sent")  # noqa: TRY301
-            part.replace(path)
+            with self._ledger.writing():
+                found = take_in(self._ledger.path(index), chunks, self._ledger.digest)
         except BadPieceError as error:
             raise MediaError(f"a segment did not arrive whole: {error}", where=self.name) from None
-        finally:
-            part.unlink(missing_ok=True)
         self._actor.drop.remote(index)
         return found
 

@@ -90,7 +90,7 @@ class Ledger:
                 self._write(PLAN, {**dump(self.plan), "facts": self._facts, "run": self.digest})
             elif before.get("run") != self.digest:
                 self._refuse(self._changes(before))
-        self.sweep()
+            self.sweep()
         for index in range(len(self.plan.segments)) if only is None else only:
             self.look(index)
         self.log("begin", segments=len(self.plan.segments), kept=len(self.pieces))

@@ -1,0 +1,48 @@
+"""Segments that nodes send: looked at, named when whole. Ray is a double that answers at once."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpupipe.errors import MediaError
+from gpupipe.farm import seats
+from gpupipe.farm.seats import RaySeat
+from gpupipe.render.board import Part
+from gpupipe.render.pieces import PieceWriter, verify
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RAY = SimpleNamespace(get=lambda answer, timeout: answer, exceptions=SimpleNamespace(GetTimeoutError=TimeoutError))
+
+
+@pytest.mark.parametrize("wrong", ["", "changed", "another plan"])
+def test_a_segment_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    monkeypatch.setattr(seats, "CHUNK", 64)
+    writer = PieceWriter(tmp_path / "theirs.seg", "digest")
+    for pts in range(20):
+        writer.add(Part([], (pts,), None))
+    piece = writer.seal()
+    sent, dropped = bytearray((tmp_path / "theirs.seg").read_bytes()), []
+    sent[70] ^= wrong == "changed"
+    actor = SimpleNamespace(
+        render=SimpleNamespace(remote=lambda _: piece),
+        chunk=SimpleNamespace(remote=lambda _, start, size: bytes(sent[start : start + size])),
+        drop=SimpleNamespace(remote=dropped.append),
+    )
+    there = tmp_path / "there"
+    there.mkdir()
+    digest = "another" if wrong == "another plan" else "digest"
+    ledger = SimpleNamespace(path=lambda _: there / "000003.seg", writing=nullcontext, digest=digest)
+    future = RaySeat(RAY, actor, "a node", 1, ledger).render(3)  # type: ignore[arg-type]  # all that it asks of a ledger
+    if wrong:
+        with pytest.raises(MediaError, match="a node: a segment did not arrive whole: "):
+            future.result(10)
+        assert (list(there.iterdir()), dropped) == ([], [])
+    else:
+        assert future.result(10) == piece == verify(there / "000003.seg")
+        assert (list(there.iterdir()), dropped) == ([there / "000003.seg"], [3])
