@@ -67,7 +67,7 @@ def lines(plan: Plan) -> list[str]:
 
 
 def _step(step: Step) -> str:
-    values = ", ".join(f"{k}={v}" for k, v in step.settings.items() if v is not None)
+    values = ", ".join(f"{k}={v}" for k, v in step.settings.items() if v not in (None, [], {}, ()))
     head = f"{step.name} {values}".strip() if step.kind == "stage" else f"{step.kind} ({step.name})"
     size = (
         ""
