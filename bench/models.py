@@ -37,7 +37,7 @@ from gpupipe.device.timing import seconds_of
 from gpupipe.engines.base import Profile
 from gpupipe.engines.cache import EngineCache
 from gpupipe.engines.check import agreement, test_pictures
-from gpupipe.engines.identity import digest_of
+from gpupipe.engines.identity import digest_of, origin_of
 from gpupipe.engines.select import ENGINES, Built, Selector, named
 from gpupipe.errors import GpupipeError
 from gpupipe.models import folder
@@ -82,7 +82,7 @@ class Subject:
         self.card, self.profile = card, profile
         files = fetch(card, cache / WEIGHTS, allowed={card.name})
         bound = bind(card, load(card, files), {})
-        self.digest = digest_of(bound, card.model_dump_json())
+        self.digest = digest_of(bound, origin_of(card, files))
         self.exact = bind(card, load(card, files), {}).to(profile.device)
         self.network: nn.Module = bound.to(profile.device, profile.dtype)
         self.pictures = test_pictures(profile)
