@@ -51,8 +51,8 @@ def told(exporter: Exporter) -> dict[tuple[str, ...], float]:
 def test_a_run_is_counted_as_its_output_holds(exporter, tmp_path, ffprobe):
     make_sample(tmp_path / "clip.mov", seconds=3, size=(320, 180), rate=Fraction(25))
     config = parse_config({"segments": {"seconds": 1}, "sessions": 2, "output": {"video": {"preset": "ultrafast"}}})
-    watch, journal = Watch(), Journal()
     plan = make_plan(config, probe(tmp_path / "clip.mov"), tmp_path / "o.mp4", device="cpu")
+    watch, journal = Watch(), Journal()
     seen: list[dict[tuple[str, ...], float]] = []
 
     def look(_: object) -> None:
