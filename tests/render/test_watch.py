@@ -74,7 +74,8 @@ def test_segments_and_their_lanes(clip, tmp_path):
     assert (last.finished, last.running) == (last.segments, ())
     assert any(len(r.running) == 2 and r.running[0].shown for r in readings)
     (writer,) = [lane for lane in last.lanes if lane.name == "writer"]
-    assert writer.seconds[WAIT + "encoded parts"] > 0.3 * last.elapsed  # two runners do all the work
+    flowing = last.elapsed - writer.seconds.get("open", 0)  # a loaded machine takes seconds to import torch
+    assert writer.seconds[WAIT + "encoded parts"] > 0.3 * flowing  # two runners do all the work
 
 
 def test_a_lane_that_waits_is_not_busy():
