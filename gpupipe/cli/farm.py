@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ import click
 from gpupipe.cli import DONE, WARNED
 from gpupipe.cli.farm_template import template_
 from gpupipe.cli.job import prepare
-from gpupipe.cli.observe import exporting, listening_at
+from gpupipe.cli.observe import exporting, listening_at, observing, report_paths
 from gpupipe.cli.options import PATH, as_json, device, talk
 from gpupipe.cli.progress import reporting
 from gpupipe.cli.run import conclude
@@ -59,6 +59,11 @@ command.add_command(template_)
 @click.option("--restart", is_flag=True, help="Throw away what a stopped run has kept, and begin anew.")
 @click.option("--strict", is_flag=True, help="Warnings known before work are errors; later ones give exit code 4.")
 @talk
+@click.option("--log-file", type=PATH, help="Add all that is said to the end of this file.")
+@click.option("--report", type=PATH, multiple=True, callback=report_paths, metavar="FILE",
+              help="Leave a report of the run: a .html page or .json; may be given twice.")  # fmt: skip
+@click.option("--metrics-port", callback=listening_at, metavar="[ADDRESS:]PORT",
+              help="Let Prometheus scrape the run there; 0 takes any free port and says which.")  # fmt: skip
 @as_json
 @click.pass_obj
 def run(
@@ -78,6 +83,9 @@ def run(
     strict: bool,
     quiet: bool,
     log: str,
+    log_file: Path | None,
+    report: tuple[Path, ...],
+    metrics_port: tuple[int, str] | None,
     as_json: bool,
 ) -> int:
     """Do what CONFIG says to INPUT on the nodes of a Ray cluster, and write OUTPUT here, as `gpupipe run` would.
@@ -87,10 +95,10 @@ def run(
     with `resume: keep`, goes on. Nodes need gpupipe and the same libraries, and may come and go.
     """
     console.quiet, console.json_log = quiet, log == "json"
+    if log_file is not None:
+        console.log_to(log_file)
     stop, watch, journal = Event(), Watch(), Journal(console.first)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that is started here calls nobody
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # 30 are too few where the machine is busy
-    import_ray()
+    _set_ray_up()
     with stopping(stop, console) as stops:
         source = source or load_config(config).input
         url = source if source is not None and is_url(source) else None
@@ -105,24 +113,37 @@ def run(
         for notice in plan.warnings:
             console.warning(notice.code, notice.message)
         farm = Farm(address, cores, patience, url, cache, lambda text: _tell(console, text), metrics_port)
-        # Ray writes what nodes say on stdout, in many lines; what matters of it is told above.
         with (
+            observing(plan, watch, journal, report, overwrite=overwrite) as observer,
             exporting(console, metrics_port, plan, watch, journal),
-            reporting(console, watch, plan.device) as progress,
-            redirect_stdout(Nowhere()),
         ):
-            result = render(
-                plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress, watch=watch, restart=restart,
-                fill=farm,
-            )  # fmt: skip
+            with (
+                reporting(console, watch, plan.device) as progress,
+                observer.recorder or nullcontext(),
+                redirect_stdout(Nowhere()),
+            ):
+                result = render(
+                    plan, overwrite=overwrite, journal=journal, stop=stop, progress=progress, watch=watch,
+                    restart=restart, fill=farm,
+                )  # fmt: skip
+            observer.conclude(result, None, None)
     conclude(console, result, journal, None)
     if as_json:
         console.json({"result": result, "notices": plan.warnings, "warnings": list(journal.entries.values())})
     return WARNED if strict and len(journal) else DONE
 
 
+def _set_ray_up() -> None:
+    """Before it is imported: what it takes from the environment, as far as nobody has chosen."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that is started here calls nobody
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # 30 are too few where the machine is busy
+    if (Path.home() / ".ray" / "auth_token").is_file():  # Ray's own place; at ray:// it does not look by itself
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    import_ray()
+
+
 class Nowhere(io.TextIOBase):
-    """A stream that keeps nothing."""
+    """A stream that keeps nothing: Ray says in many lines on stdout what of nodes is told in one on stderr."""
 
     def write(self, text: str) -> int:
         """See `TextIOBase`."""

@@ -27,6 +27,8 @@ LOOK, ANSWER = 2.0, 30.0
 
 Ray itself ends the process of a driver after 60 s without its head.
 """
+GOODBYE = 5.0
+"""Seconds that an actor has to tidy up."""
 _AGAIN = 3
 """Actors that a place on a node gets, one after the other, if they end while the node lives."""
 
@@ -40,7 +42,8 @@ class RaySeat:
         self.shared = False
         """Whether its segments lie in the ledger already."""
         self._threads = ThreadPoolExecutor(places, thread_name_prefix="seat")
-        self._closed = False
+        self._closed, self._until = False, 0.0
+        self._closing: Any = None
         self._counts: dict[int, int] = {}
         self._counting: Any = None
         self._counted = time.monotonic()
@@ -91,15 +94,21 @@ class RaySeat:
         return self._counts
 
     def close(self) -> None:
-        """See `Seat`; the actor gets a moment to tidy up."""
+        """See `Seat`; the actor gets a moment to tidy up, see `gone`."""
         if self._closed:
             return
-        self._closed = True
+        self._closed, self._until = True, time.monotonic() + GOODBYE
         with suppress(Exception):
-            self._ray.get(self._actor.close.remote(), timeout=5)
-        with suppress(Exception):
-            self._ray.kill(self._actor)
+            self._closing = self._actor.close.remote()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def gone(self) -> bool:
+        """Whether the actor of a closed seat has ended; it is made to when its moment is over."""
+        with suppress(Exception):  # it has ended by itself, as its node may have
+            if time.monotonic() < self._until and not self._ray.wait([self._closing], timeout=0)[0]:
+                return False
+            self._ray.kill(self._actor)
+        return True
 
 
 @dataclass(slots=True)
@@ -150,10 +159,13 @@ class Nodes:
     _since: float = field(default_factory=time.monotonic)
     """When there was a seat, or hope for one, for the last time."""
     _refused: str = ""
+    _ending: list[RaySeat] = field(default_factory=list)
+    """Closed, and not gone yet."""
 
     def fresh(self) -> list[Seat]:
         """See `Office`."""
         self._look()
+        self._ending = [seat for seat in self._ending if not seat.gone()]
         ready: list[Seat] = []
         for place in self._places.values():
             if place.seat is not None:
@@ -201,6 +213,9 @@ class Nodes:
 
     def _note(self, nodes: list[dict[str, Any]]) -> None:
         self._alive = {node["NodeID"] for node in nodes if node["Alive"]}
+        idle = 0 if self.gpu else sum(int(node["Resources"].get("GPU", 0)) for node in nodes if node["Alive"])
+        if idle and not self._places:
+            self.tell(f"the nodes' {idle} GPUs stay idle: the plan, which is made on this machine, takes none")
         for node in nodes:
             if not node["Alive"]:
                 continue
@@ -244,24 +259,33 @@ class Nodes:
     def _refuse(self, place: _Place, error: Exception) -> None:
         self._refused = f"{place.name}: {first_line(error)}"
         self.tell(f"{place.name} is not used: {error}")
-        if place.seat is not None:
-            place.seat.close()
-        place.seat, place.over = None, not isinstance(error, SeatLostError) or place.tries >= _AGAIN
+        self._end(place)
+        place.over = not isinstance(error, SeatLostError) or place.tries >= _AGAIN
 
     def lost(self, seat: Seat) -> None:
         """See `Office`; another actor is tried where the node still lives."""
         for place in self._places.values():
             if place.seat is seat:
-                place.seat, place.over = None, place.tries >= _AGAIN
+                self._end(place)
+                place.over = place.tries >= _AGAIN
+
+    def _end(self, place: _Place) -> None:
+        if place.seat is not None:
+            place.seat.close()
+            self._ending.append(place.seat)
+            place.seat = place.preparing = None
 
     def close(self) -> None:
-        """Ends what is not ready yet."""
+        """Ends all actors."""
         for place in self._places.values():
-            if place.seat is not None:
-                place.seat.close()
+            self._end(place)
+        while self._ending:
+            self._ending = [seat for seat in self._ending if not seat.gone()]
+            time.sleep(_PAUSE)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
+_PAUSE = 0.05
 _WORDS = {
     "ActorUnavailableError": "the connection to its worker broke",
     "ActorDiedError": "its worker ended",

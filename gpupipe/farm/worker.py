@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,33 @@ if TYPE_CHECKING:
     from gpupipe.render.pieces import Piece
 
 
+class Scratch:
+    """A folder of this process for segments until they are sent. What killed workers left is taken away first."""
+
+    PREFIX = "gpupipe-segments-"
+
+    def __init__(self) -> None:
+        base = Path(tempfile.gettempdir())
+        with (base / f"{self.PREFIX}{os.getuid()}.lock").open("ab") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            for old in base.glob(f"{self.PREFIX}*/"):
+                self._sweep(old)
+            self.path = Path(tempfile.mkdtemp(prefix=self.PREFIX))
+            self._lock = (self.path / "lock").open("ab")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    @staticmethod
+    def _sweep(old: Path) -> None:
+        with suppress(OSError), (old / "lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # whoever made it is gone
+            shutil.rmtree(old)
+
+    def close(self) -> None:
+        """Takes it away."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
 class Worker:
     """One GPU, or one share of the CPU, of a node; made into a Ray actor. Errors are answers, not raised.
 
@@ -28,7 +57,7 @@ class Worker:
 
     def __init__(self, job: Job, device: str) -> None:
         self._job, self._device = job, device
-        self._scratch: str | None = None
+        self._scratch: Scratch | None = None
         self._metrics = ExitStack()
 
     def begun(self) -> None:
@@ -40,8 +69,9 @@ class Worker:
             plan = plan_here(self._job, self._device)
             shared = sees_ledger(self._job)
             if not shared:
-                self._scratch = tempfile.mkdtemp(prefix="gpupipe-segments-")
-            self._folder = Folder(plan, self._job.digest, Path(self._scratch or self._job.folder))
+                self._scratch = Scratch()
+            path = Path(self._job.folder) if self._scratch is None else self._scratch.path
+            self._folder = Folder(plan, self._job.digest, path)
             watch = Watch()
             if self._job.metrics is not None:
                 from gpupipe.metrics import Exporter  # noqa: PLC0415  only where it is asked
@@ -80,4 +110,4 @@ class Worker:
         self._warm.close()
         self._metrics.close()
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.close()

@@ -108,6 +108,8 @@ class Children:
     def close(self) -> None:
         """Ends all."""
         for child in self._children:
+            child.end()
+        for child in self._children:
             child.close()
 
 
@@ -171,10 +173,14 @@ class Child:
             future.set_exception(SeatLostError(self._over))
         self.ready.set()
 
-    def close(self) -> None:
-        """See `Seat`."""
+    def end(self) -> None:
+        """Tells it to end, and does not wait."""
         with suppress(OSError):
             self._here.send(None)
+
+    def close(self) -> None:
+        """See `Seat`."""
+        self.end()
         self._process.join(GOODBYE)
         if self._process.is_alive():
             self._process.kill()
