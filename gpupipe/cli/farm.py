@@ -62,8 +62,6 @@ command.add_command(template_)
 @click.option("--log-file", type=PATH, help="Add all that is said to the end of this file.")
 @click.option("--report", type=PATH, multiple=True, callback=report_paths, metavar="FILE",
               help="Leave a report of the run: a .html page or .json; may be given twice.")  # fmt: skip
-@click.option("--metrics-port", callback=listening_at, metavar="[ADDRESS:]PORT",
-              help="Let Prometheus scrape the run there; 0 takes any free port and says which.")  # fmt: skip
 @as_json
 @click.pass_obj
 def run(
@@ -76,7 +74,6 @@ def run(
     cores: int,
     patience: float,
     cache: str | None,
-    metrics_port: tuple[int, str] | None,
     device: str | None,
     overwrite: bool,
     restart: bool,
@@ -98,7 +95,7 @@ def run(
     if log_file is not None:
         console.log_to(log_file)
     stop, watch, journal = Event(), Watch(), Journal(console.first)
-    _set_ray_up()
+    _set_ray_up(address)
     with stopping(stop, console) as stops:
         source = source or load_config(config).input
         url = source if source is not None and is_url(source) else None
@@ -133,11 +130,12 @@ def run(
     return WARNED if strict and len(journal) else DONE
 
 
-def _set_ray_up() -> None:
+def _set_ray_up(address: str | None) -> None:
     """Before it is imported: what it takes from the environment, as far as nobody has chosen."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that is started here calls nobody
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # 30 are too few where the machine is busy
-    if (Path.home() / ".ray" / "auth_token").is_file():  # Ray's own place; at ray:// it does not look by itself
+    if (address or "").startswith("ray://") and (Path.home() / ".ray" / "auth_token").is_file():
+        # Where Ray keeps it. By this road it does not look there by itself; by the others it would be wrong to tell it.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     import_ray()
 

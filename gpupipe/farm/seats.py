@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -286,9 +287,12 @@ class Nodes:
 
 
 _PAUSE = 0.05
+_REASON = re.compile(r"(?:\w+\.)*\w*Error: ")
+"""A line by which a Python traceback ends."""
 _WORDS = {
     "ActorUnavailableError": "the connection to its worker broke",
     "ActorDiedError": "its worker ended",
+    "ActorUnschedulableError": "the node is gone, or has too little to give",
     "NodeDiedError": "the node is gone",
     "OutOfMemoryError": "its worker was ended since the node's memory was full",
 }
@@ -299,6 +303,6 @@ def _why(error: Exception) -> str:
     cause = getattr(error, "cause", None) or error
     if (words := _WORDS.get(type(error).__name__)) is None:
         return f"{type(cause).__name__}: {first_line(cause)}"
-    told = str(error)
-    reason = next((told[told.index(key) :].splitlines()[0] for key in ("Error", "error:") if key in told), "")
-    return f"{words} ({reason})" if "import" in reason else words
+    told = [line.strip() for line in str(error).splitlines()]
+    reason = next((line for line in told if _REASON.match(line)), "")
+    return f"{words} ({reason})" if reason else words

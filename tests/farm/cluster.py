@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -23,7 +24,7 @@ from ray.cluster_utils import Cluster
 
 from gpupipe.cli import execute
 from gpupipe.cli.console import Console
-from gpupipe.farm import on_ray
+from gpupipe.farm import on_ray, seats
 from gpupipe.farm.seats import Nodes, RaySeat
 from gpupipe.render.ledger import Ledger
 
@@ -107,6 +108,13 @@ def main(config: str, source: str, folder: Path) -> None:
         on_ray.job_of = job_of
         script.run("killed", *words, folder / "killed.mp4", after={3: nodes[0]})
         script.run("lost", *words, folder / "lost.mp4", after={3: nodes[1]})
+        seats.ANSWER = 4
+        head = cluster.head_node.all_processes["gcs_server"][0].process.pid
+        threading.Timer(4, os.kill, (head, signal.SIGKILL)).start()
+        script.run("headless", *words, folder / "headless.mp4")
+        sys.stdout.flush()
+        cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
+        os._exit(0)  # the ends of Ray itself wait for the head
     finally:
         if ray.is_initialized():
             ray.shutdown()

@@ -43,7 +43,7 @@ def test_two_nodes_one_killed_all_killed(work: Path, tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=LIMIT, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    sent, killed, lost = map(json.loads, done.stdout.splitlines())  # and nothing of Ray's
+    sent, killed, lost, headless = map(json.loads, done.stdout.splitlines())  # and nothing of Ray's
     whole = (work / "whole.mp4").read_bytes()
     assert (sent["code"], sent["seats"], sent["segments"], sent["sent"]) == (0, 2, 12, 12)
     assert (tmp_path / "sent.mp4").read_bytes() == whole
@@ -53,6 +53,8 @@ def test_two_nodes_one_killed_all_killed(work: Path, tmp_path: Path) -> None:
     assert lost["code"] == 8
     assert "the farm has no node left" in done.stderr
     assert "of 12 segments are kept, the same command goes on" in done.stderr
+    assert headless["code"] == 8
+    assert "the cluster's head does not answer" in done.stderr or "the cluster is gone" in done.stderr
     kept = len(list((tmp_path / "lost.mp4.gpupipe" / "segments").glob("*.seg")))
     assert 3 <= kept < 12
     (tmp_path / "c.yaml").write_text(CONFIG + "resume: keep\n")
