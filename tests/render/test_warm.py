@@ -75,7 +75,7 @@ def test_a_failure_is_of_its_segment_only(folder: Folder, monkeypatch) -> None:
     with ThreadPoolExecutor(6) as pool:
         futures = [pool.submit(warm.render, index) for index in range(6)]
         errors = [future.exception(timeout=60) for future in futures]
-    assert [str(error) for error in errors if error] == ["broken"]
+    assert [str(error) for error in errors if error] == ["segment 2: broken"]
     assert errors.index(next(filter(None, errors))) == 2
     assert warm.render(2).frames == 25
     warm.close()
