@@ -208,9 +208,24 @@ def _constant_of_shape(node: Node) -> Run:
     return _Full(torch.zeros(()) if value is None else value)
 
 
+class _Range(nn.Module):
+    """Numbers from one to another, on the device of the module and in its precision."""
+
+    like: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("like", torch.empty(0), persistent=False)
+
+    def forward(self, start: Any, end: Any, step: Any) -> torch.Tensor:
+        broken = any(isinstance(value, float | torch.SymFloat) for value in (start, end, step))
+        kind = self.like.dtype if broken else torch.int64
+        return torch.arange(start, end, step, dtype=kind, device=self.like.device)
+
+
 def _range(node: Node) -> Run:
-    ends: list[Any] = [node.fixed(i) for i in range(3)]
-    return lambda: torch.arange(*ends)
+    node.on_host(0, 1, 2)
+    return _Range()
 
 
 OPERATORS: dict[str, Callable[[Node], Run]] = {
