@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from gpupipe.media.window import Window
 
 _UNCUT = Flags.ts_discont | Flags.no_timestamps | Flags.generic_index
+_PLACED = "mov"
+"""Part of the name of containers whose packets are read by their places: others say where a packet begins, not where
+its data does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +160,15 @@ def _segment(times: Timetable, start: int | None, end: int | None, lead: tuple[i
 
 
 def located(info: SourceInfo, segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Segments of a plan that was stored, with their packets' places in the file; one pass over it."""
+    """Segments of a plan that was stored, with their packets' places in the file; one pass over it.
+
+    As they are, without that pass, where `SegmentReader` has no use for places.
+    """
+    if _PLACED not in info.container:
+        return tuple(segments)
     index = timetable(info).index
     return tuple(
-        replace(one, span=_span(index, one.start, one.end, closed=one.closed)) if one.span is None else one
+        replace(one, span=_span(index, one.begin, one.end, closed=one.closed)) if one.span is None else one
         for one in segments
     )
 
@@ -188,8 +196,7 @@ class SegmentReader:
         self._peeked: Packet | None = None
         self._moved = False
         """Whether a segment was read: the file is not at its beginning any more."""
-        # Others say where a packet begins, not where its data does.
-        self._packed = PackedReader(info.path, self.video_stream) if "mov" in self._container.format.name else None
+        self._packed = PackedReader(info.path, self.video_stream) if _PLACED in self._container.format.name else None
 
     def peek(self) -> Packet | None:
         """A copy of the first packet's data, times and key flag; before any segment is read."""

@@ -138,9 +138,10 @@ def test_the_first_segment_may_be_read_after_others(corpus: Path) -> None:
         used.close()
 
 
-def test_a_stored_plan_finds_its_packets_again(corpus: Path) -> None:
+@pytest.mark.parametrize("lead", [0, 9])
+def test_a_stored_plan_finds_its_packets_again(corpus: Path, lead: int) -> None:
     info = probe(corpus / "files" / "vfr_63_frames_59_distinct_durations.mp4")
-    segments = cut(timetable(info), Window(None, None), Fraction(1, 10), info.video.time_base)
+    segments = cut(timetable(info), Window(None, None), Fraction(1, 10), info.video.time_base, lead)
     again = located(info, [dataclasses.replace(one, span=None) for one in segments])
     assert len(again) == 4
     assert again == segments
