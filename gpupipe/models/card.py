@@ -199,7 +199,7 @@ def _placed(card: Card, folder: Path) -> Card:
 
 def catalogue() -> tuple[Card, ...]:
     """Every card that comes with gpupipe, by name."""
-    return tuple(read_card(path) for path in sorted(CARDS.glob("*.yaml")))
+    return tuple(read_card(CARDS / f"{name}.yaml") for name in _names())
 
 
 def find(name: str) -> Card:
@@ -209,8 +209,10 @@ def find(name: str) -> Card:
     """
     if name.endswith((".yaml", ".yml")):
         return read_card(Path(name))
-    path = CARDS / f"{name}.yaml"
-    names = [one.stem for one in sorted(CARDS.glob("*.yaml"))]
-    if name not in names:
-        raise ConfigError(f"there is no card {name!r}", hint=f"there are {', '.join(names)}")
-    return read_card(path)
+    if name not in _names():
+        raise ConfigError(f"there is no card {name!r}", hint=f"there are {', '.join(_names())}")
+    return read_card(CARDS / f"{name}.yaml")
+
+
+def _names() -> list[str]:
+    return sorted(path.stem for path in CARDS.glob("*.yaml"))
