@@ -44,6 +44,8 @@ class Guard:
         self._over = threading.Event()
         self._quiet = 0.0
         """Seconds for which no alarm counts."""
+        self._helpless = False
+        """Memory is low, and it was told that nothing can be done."""
 
     def tidy(self) -> None:
         """Between attempts: frees what the last one left in cycles, and what torch keeps of the GPU for later."""
@@ -90,6 +92,7 @@ class Guard:
         """What is to be done about the memory that is left in each."""
         now = min(places, key=lambda place: place.left / _bytes(LOW, place), default=None)
         if now is None or now.left >= _bytes(LOW, now):
+            self._helpless = False
             return
         words = f"{now.left >> 20} MiB of {now.total >> 20} MiB are left"
         with self._lock:
@@ -98,7 +101,9 @@ class Guard:
             if board is not None and fewer:
                 self.plan = replace(self.plan, sessions=board.fewer())
         if board is None or not fewer:
-            self._tell("memory-low", f"{words}, and nothing here can take less")
+            if not self._helpless:  # once, for as long as it lasts
+                self._tell("memory-low", f"{words}, and nothing here can take less")
+            self._helpless = True
         elif now.left >= _bytes(LEAST, now):
             self._tell("fewer-sessions", f"{board.allowed} sessions, when a segment is done: {words}")
         else:
