@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +18,7 @@ from gpupipe.render.facts import facts, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from gpupipe.batch.book import Book
     from gpupipe.batch.jobs import Job
@@ -72,7 +73,7 @@ class Room:
 class Batch:
     """How the jobs of a batch are carried out.
 
-    `prepare` makes a job's plan, `progress` is told of a running job from its own thread.
+    `prepare` makes a job's plan, `progress` is told of a running job from its own thread, `watching` is around its run.
     """
 
     prepare: Callable[[Job], Plan]
@@ -83,6 +84,7 @@ class Batch:
     retry: bool = False
     """Files that failed before are tried again though nothing has changed."""
     progress: Callable[[Job, Progress], None] = lambda _job, _now: None
+    watching: Callable[[Job, Plan, Watch, Journal], AbstractContextManager[None]] = lambda *_: nullcontext()
     begun: Callable[[Job, Plan], None] = lambda _job, _plan: None
 
     def run(self, jobs: Sequence[Job], room: Room) -> Iterator[Finished]:
@@ -130,10 +132,12 @@ class Batch:
         with room.taken(room.places if len(plan.segments) > 1 else 1, self.stop):
             read = facts(absolute(plan))["files"]
             self.begun(job, plan)
-            result = render(
-                plan, overwrite=self.overwrite, restart=self.restart, journal=journal, stop=self.stop, watch=Watch(),
-                progress=lambda now: self.progress(job, now),
-            )  # fmt: skip
+            watch = Watch()
+            with self.watching(job, plan, watch, journal):
+                result = render(
+                    plan, overwrite=self.overwrite, restart=self.restart, journal=journal, stop=self.stop,
+                    watch=watch, progress=lambda now: self.progress(job, now),
+                )  # fmt: skip
         assert isinstance(read, dict)
         stat = job.output.stat()
         return _entry(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from gpupipe.batch.jobs import Job, jobs, sources
 from gpupipe.batch.run import Batch, Finished, Room
 from gpupipe.cli import DONE, INTERRUPTED, WARNED, bug
 from gpupipe.cli.job import plan_of
+from gpupipe.cli.observe import exported, listening_at
 from gpupipe.cli.options import PATH, as_json, device, talk
 from gpupipe.cli.progress import LINE_EVERY, every, line
 from gpupipe.cli.stop import stopping
@@ -21,12 +24,14 @@ from gpupipe.device import pick_device, pick_devices
 from gpupipe.media.output import describe_os_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from gpupipe.cli.console import Console
+    from gpupipe.journal import Journal
+    from gpupipe.metrics import Exporter
     from gpupipe.plan import Plan
-    from gpupipe.render import Progress
+    from gpupipe.render import Progress, Watch
 
 AT_ONCE = 8
 """Files that share a GPU; one that is cut into segments fills it by itself."""
@@ -49,6 +54,8 @@ _WORDS = {"done": "done", "standing": "done before", "failed": "failed", "stoppe
 @click.option("--restart", is_flag=True, help="Throw away what stopped runs have kept, and begin anew.")
 @click.option("--strict", is_flag=True, help="Warnings known before work are errors; later ones give exit code 4.")
 @talk
+@click.option("--metrics-port", callback=listening_at, metavar="[ADDRESS:]PORT",
+              help="Let Prometheus scrape the batch there; 0 takes any free port and says which.")  # fmt: skip
 @click.option("--log-file", type=PATH, help="Add all that is said to the end of this file.")
 @as_json
 @click.pass_obj
@@ -69,6 +76,7 @@ def command(
     quiet: bool,
     log: str,
     log_file: Path | None,
+    metrics_port: tuple[int, str] | None,
     as_json: bool,
 ) -> int:
     """Do what CONFIG says to each INPUT, a path or a pattern in quotes, and write the outputs to DIR.
@@ -88,13 +96,14 @@ def command(
     except OSError as error:
         raise describe_os_error(error, output_dir) from None
     stop = Event()
-    telling = _Telling(console, len(todo))
+    stack = ExitStack()
+    telling = _Telling(console, len(todo), stack.enter_context(exported(console, metrics_port)))
     batch = Batch(
         lambda job: plan_of(config, settings, job.source, job.output, device=None if places else place, strict=strict),
         Book(output_dir, made_by(settings)), stop, overwrite=overwrite, restart=restart, retry=retry,
-        begun=telling.begun, progress=telling.progress,
+        begun=telling.begun, progress=telling.progress, watching=telling.watching,
     )  # fmt: skip
-    with stopping(stop, console) as stops:
+    with stack, stopping(stop, console) as stops:
         stops.kept = True
         for finished in batch.run(todo, Room(at_once or (1 if place == "cpu" or len(places) > 1 else AT_ONCE))):
             telling.ended(finished)
@@ -104,14 +113,21 @@ def command(
 class _Telling:
     """A line as each file begins, every ten seconds while it runs, and as it ends."""
 
-    def __init__(self, console: Console, total: int) -> None:
-        self._console, self._total = console, total
+    def __init__(self, console: Console, total: int, exporter: Exporter | None) -> None:
+        self._console, self._total, self._exporter = console, total, exporter
         self._lines: dict[Job, Callable[[Progress], None]] = {}
         self.all: list[Finished] = []
 
     def begun(self, job: Job, plan: Plan) -> None:
         self._console.event("file", source=job.source, output=job.output, state="begun", plan=plan.digest())
         self._lines[job] = every(LINE_EVERY, lambda now: self._console.say(f"{job.source.name}: {line(now)}"))
+
+    @contextmanager
+    def watching(self, job: Job, plan: Plan, watch: Watch, journal: Journal) -> Iterator[None]:
+        """While it is entered a run's steps back and retries are told with its name, and its counts are exported."""
+        watch.told = partial(self._console.happened, about=job.source)
+        with nullcontext() if self._exporter is None else self._exporter.watching(plan, watch, journal):
+            yield
 
     def progress(self, job: Job, now: Progress) -> None:
         self._lines[job](now)

@@ -113,11 +113,13 @@ class Console:
         """The first warning of its kind is told at once; how often it happened is told at the end."""
         self.warning(entry.code, entry.message, entry.count, entry.places[0] if entry.places else None)
 
-    def happened(self, found: Happening) -> None:
-        """What a run counts and does not warn of, such as a step back for lack of memory."""
+    def happened(self, found: Happening, about: Path | None = None) -> None:
+        """What a run counts and does not warn of, such as a step back for lack of memory; `about` one of several."""
+        where = self._about() if about is None else {"file": about}
         seconds = round(found.elapsed, 3)
-        self.event("happened", kind=found.kind, detail=found.detail, elapsed_seconds=seconds, **self._about())
-        self.say(f"{WORDS.get(found.kind, found.kind)}: {found.detail}")
+        self.event("happened", kind=found.kind, detail=found.detail, elapsed_seconds=seconds, **where)
+        name = f"{about.name}: " if about is not None else ""
+        self.say(f"{name}{WORDS.get(found.kind, found.kind)}: {found.detail}")
 
     def error(self, message: str, code: int) -> None:
         """Why the program ends; shown even when it is to be quiet."""

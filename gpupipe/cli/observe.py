@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from gpupipe.cli.console import Console
     from gpupipe.journal import Journal
+    from gpupipe.metrics import Exporter
     from gpupipe.plan import Plan
     from gpupipe.render import RenderResult, Watch
     from gpupipe.render.audit import AuditReport
@@ -46,18 +47,28 @@ def listening_at(ctx: click.Context, parameter: click.Parameter, value: str | No
 
 
 @contextmanager
+def exported(console: Console, where: tuple[int, str] | None) -> Iterator[Exporter | None]:
+    """The exporter of this process, and where it is said; None where it is not asked for."""
+    if where is None:
+        yield None
+        return
+    from gpupipe.metrics import Exporter  # noqa: PLC0415  only where it is asked
+
+    with Exporter(*where) as exporter:
+        console.say(f"metrics  {exporter.url}")
+        console.event("metrics", url=exporter.url)
+        yield exporter
+
+
+@contextmanager
 def exporting(
     console: Console, where: tuple[int, str] | None, plan: Plan, watch: Watch, journal: Journal
 ) -> Iterator[None]:
     """While it is entered Prometheus may scrape the run; nothing where it is not asked for."""
-    if where is None:
-        yield
-        return
-    from gpupipe.metrics import Exporter  # noqa: PLC0415  only where it is asked
-
-    with Exporter(*where) as exporter, exporter.watching(plan, watch, journal):
-        console.say(f"metrics  {exporter.url}")
-        console.event("metrics", url=exporter.url)
+    with (
+        exported(console, where) as exporter,
+        nullcontext() if exporter is None else exporter.watching(plan, watch, journal),
+    ):
         yield
 
 

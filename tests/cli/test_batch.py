@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,10 +17,13 @@ import pytest
 from gpupipe.batch.book import NAME
 from gpupipe.batch.run import Room
 from gpupipe.errors import StoppedError
+from gpupipe.metrics import Exporter
 from tests.cli.conftest import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from gpupipe.metrics.totals import Totals
 
 CONFIG = "output: {video: {codec: h264, preset: ultrafast, quality: 30}}\nstages: [{overlay: {image: logo.png}}]\n"
 
@@ -178,3 +182,14 @@ def ffprobe_frames(ffprobe: Callable[..., dict]) -> Callable[[Path], int]:
         return int(shown["streams"][0]["nb_read_frames"])
 
     return count
+
+
+def test_one_exporter_counts_all_files(folder: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Totals] = []
+    close = Exporter.close
+    monkeypatch.setattr(Exporter, "close", lambda self: (seen.append(self._past.copy()), close(self)))
+    done = cli("batch", "c.yaml", "a.mkv", "b.mkv", "bad.mkv", "--output-dir", "out", "--device", "cpu",
+               "--metrics-port", "127.0.0.1:0")  # fmt: skip
+    assert re.search(r"^metrics  http://127\.0\.0\.1:\d+/metrics$", done.err, re.MULTILINE)
+    (totals,) = seen
+    assert (totals.frames, totals.ended) == (75, {"done": 2})
