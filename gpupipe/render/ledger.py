@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from gpupipe.plan import Plan
 
+_RESTS = (0.05, 0.2)
+"""Seconds between attempts to lock a ledger."""
 _SHOWN = 4
 """Changes that an error names."""
 PLAN, LOG, LOCK, _FINISHED, SEGMENTS = "plan.json", "log.jsonl", "lock", "finished.json", "segments"
@@ -59,15 +62,24 @@ class Ledger:
             self.folder.mkdir(exist_ok=True)
             (self.folder / SEGMENTS).mkdir(exist_ok=True)
             self._lock = (self.folder / LOCK).open("a+b")  # NFS shares locks of files that may be read only
-            try:
-                fcntl.flock(self._lock, (fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._lock.close()
-                hint = "wait for it, or end it first"
-                raise MediaError("another run is at work on it", where=str(self.plan.output), hint=hint) from None
-            except OSError:  # volumes without locks: whoever starts two runs of one output gets one of them
-                pass
+            with suppress(OSError):  # volumes without locks: whoever starts two runs of one output gets one of them
+                if not self._locked(self._lock):
+                    self._lock.close()
+                    hint = "wait for it, or end it first"
+                    raise MediaError("another run is at work on it", where=str(self.plan.output), hint=hint)
         return self
+
+    def _locked(self, file: BinaryIO) -> bool:
+        """Asks more than once: `status` holds the lock for a moment."""
+        for rest in (*_RESTS, None):
+            try:
+                fcntl.flock(file, (fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if rest is not None:
+                    time.sleep(rest)
+                continue
+            return True
+        return False
 
     def __exit__(self, *_: object) -> None:
         if not self._shared and not self._finished():  # a run that was refused, or did not get far, leaves nothing

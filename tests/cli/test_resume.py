@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -399,6 +400,18 @@ def test_two_runs_do_not_share_a_ledger(cli, words, monkeypatch, tmp_path) -> No
     assert shown.code == 1
     assert "another run is at work on it" in shown.err
     assert '"busy": false' in cli("status", "--json", words[-1]).out
+
+
+def test_who_only_looks_stops_nobody(cli, words, monkeypatch, tmp_path) -> None:
+    folder = stopped_before_the_join(cli, words, monkeypatch).parent
+    plan = prepare(tmp_path / "c.yaml", Path(words[3]), tmp_path / "out.mp4", device="cpu", strict=False)
+    with (folder / "lock").open("r+b") as looking:
+        fcntl.flock(looking, fcntl.LOCK_EX)
+        looked = threading.Timer(0.1, fcntl.flock, (looking, fcntl.LOCK_UN))
+        looked.start()
+        with Ledger(plan, shared=True):
+            assert not looked.is_alive()
+        looked.join(10)
 
 
 def test_locks_as_nfs_has_them(cli, words, monkeypatch, tmp_path) -> None:
