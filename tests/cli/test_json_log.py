@@ -52,7 +52,8 @@ def fails_once(monkeypatch, owner, name, error, after=20):
 def test_every_field_is_documented(cli, words, clip, corpus, tmp_path, monkeypatch):
     known = schema()
     monkeypatch.setattr(progress, "EVENT_EVERY", 0.0)  # the runs are short
-    assert set(known) == {"start", "metrics", "warning", "progress", "happened", "done", "error"}
+    run = {"start", "metrics", "warning", "progress", "happened", "done", "error"}
+    assert set(known) == run | {"file", "farm"}
     fails_once(monkeypatch, LibavEncoder, "encode", MemoryError())
     ways = [(*words, "--log", "json", "--metrics-port", "127.0.0.1:0"), (*words, "--log", "json")]
     damaged = corpus / "files" / "reschange_848x464_to_424x232.h264"
@@ -68,7 +69,7 @@ def test_every_field_is_documented(cli, words, clip, corpus, tmp_path, monkeypat
             assert fields <= known[kind] | ({"copies"} if kind == "done" else set()), (kind, fields - known[kind])
             if kind in ("warning", "happened"):
                 assert event["file"] in (str(clip), str(damaged))
-    assert seen == set(known)
+    assert seen == run
 
 
 def test_an_error_names_file_segment_stage_and_pts(cli, words, clip, monkeypatch):
@@ -91,3 +92,13 @@ def test_a_warning_names_segment_and_pts(cli, words, monkeypatch):
     done = cli(*words)
     assert done.code == 0
     assert re.search(r"^warning: damaged video skipped: x \(segment [1-3], pts \d+\)$", done.err, re.MULTILINE)
+
+
+def test_files_of_a_batch_are_documented(cli, clip, tmp_path):
+    (tmp_path / "c.yaml").write_text("{output: {video: {preset: ultrafast}}}")
+    done = cli("batch", tmp_path / "c.yaml", clip, "--output-dir", tmp_path / "out", "--device", "cpu", "--log", "json")
+    events = [event for event in map(json.loads, done.err.splitlines()) if event["event"] == "file"]
+    assert [event["state"] for event in events] == ["begun", "done"]
+    assert set(events[0]) | set(events[1]) == {"event", "time", "source", "output", "state", "plan", "frames", "seconds",
+                                              "warnings", "reason", "exit_code"}  # fmt: skip
+    assert set(events[1]) - {"event", "time"} <= schema()["file"]
