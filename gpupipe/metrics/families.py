@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from gpupipe import __version__
-from gpupipe.errors import GpupipeError
+from gpupipe import __version__, errors
 from gpupipe.events import SMALLER
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from gpupipe.render.watch import Reading
 
 ENDS = ("done", "failed", "stopped")
+_ERRORS = (*sorted(n for n, one in vars(errors).items() if isinstance(one, type) and issubclass(one, Exception)), "bug")
 _ENGINES = ("gpu", "memory", "nvdec", "nvenc", "nvjpg")
 _MIB = float(1 << 20)
 Row = tuple[tuple[str, ...], float]
@@ -36,8 +36,7 @@ def of_totals(totals: Totals) -> Iterator[Metric]:
     yield _counters("lane_seconds", "Time of each lane by what it did; `wait for` others is no work.",
                     ("lane", "kind", "state"), sorted(totals.lanes.items()))  # fmt: skip
     yield _counters("runs", "Runs that ended, by how.", ("result",), _all(totals.ended, ENDS))
-    known = sorted(kind.__name__ for kind in GpupipeError.__subclasses__())
-    yield _counters("errors", "Errors that ended a run, by class.", ("kind",), _all(totals.errors, [*known, "bug"]))
+    yield _counters("errors", "Errors that ended a run, by class.", ("kind",), _all(totals.errors, _ERRORS))
     yield _counters("warnings", "Warnings by code.", ("code",), sorted(_single(totals.warnings)))
     events = totals.events
     yield _counter("retries", "Segments rendered again after a failure.", events["retry"])

@@ -112,6 +112,7 @@ def test_runs_add_up_and_never_fall(exporter):
     assert now["gpupipe_frames_total",] == 100
     assert [now["gpupipe_runs_total", end] for end in ("done", "failed", "stopped")] == [1, 2, 1]
     assert [now["gpupipe_errors_total", kind] for kind in ("MediaError", "DeviceError", "bug")] == [1, 0, 1]
+    assert now["gpupipe_errors_total", "VolumeError"] == 0, "a class of a class"
     assert now["gpupipe_warnings_total", "decode-error"] == 8
     assert (now["gpupipe_engine_builds_total",], now["gpupipe_retries_total",]) == (4, 0)
     assert [now["gpupipe_memory_backoffs_total", less] for less in ("sessions", "batches", "tiles")] == [0, 0, 4]
