@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpupipe.plan import Plan
-    from gpupipe.render.dispatch import Seat
     from gpupipe.render.ledger import Ledger
     from gpupipe.render.progress import Meter, StopFlag
+    from gpupipe.render.seat import Seat
 
 ROOT = Path(__file__).resolve().parents[1]
 VIDEO = {

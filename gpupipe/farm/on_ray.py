@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpupipe.errors import CapabilityError, FarmError, first_line
 from gpupipe.farm.job import job_of
-from gpupipe.farm.seats import Nodes
+from gpupipe.farm.nodes import Nodes
 from gpupipe.render.dispatch import Dispatch
 from gpupipe.render.ledger import SEGMENTS
 

@@ -19,9 +19,10 @@ from gpupipe.errors import DeviceError, GpupipeError, first_line
 from gpupipe.media.output import describe_os_error
 from gpupipe.plan.placed import placed
 from gpupipe.plan.stored import dump, load
-from gpupipe.render.dispatch import Dispatch, SeatLostError
+from gpupipe.render.dispatch import Dispatch
 from gpupipe.render.ledger import SEGMENTS
 from gpupipe.render.pieces import Piece, PieceWriter
+from gpupipe.render.seat import SeatLostError
 from gpupipe.render.warm import Warm
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
     from gpupipe.journal import Journal
     from gpupipe.plan import Plan
-    from gpupipe.render.dispatch import Seat
     from gpupipe.render.ledger import Ledger
     from gpupipe.render.progress import Meter, StopFlag
+    from gpupipe.render.seat import Seat
 
 REPORT, GOODBYE = 0.5, 20.0
 """Seconds between words of a child on how far it is; seconds that it has to end by itself."""
@@ -86,7 +87,7 @@ def on_devices(ledger: Ledger, journal: Journal, stop: StopFlag, meter: Meter) -
 
 
 class Children:
-    """See `dispatch.Office`: a child for each device of the plan; one that is lost stays so."""
+    """See `seat.Office`: a child for each device of the plan; one that is lost stays so."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._children = [Child(ledger, device) for device in ledger.plan.devices]
@@ -114,7 +115,7 @@ class Children:
 
 
 class Child:
-    """See `dispatch.Seat`: a process that renders on one device."""
+    """See `seat.Seat`: a process that renders on one device."""
 
     def __init__(self, ledger: Ledger, device: str) -> None:
         plan = ledger.plan

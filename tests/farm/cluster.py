@@ -24,8 +24,10 @@ from ray.cluster_utils import Cluster
 
 from gpupipe.cli import execute
 from gpupipe.cli.console import Console
-from gpupipe.farm import on_ray, seats
-from gpupipe.farm.seats import Nodes, RaySeat
+from gpupipe.farm import nodes as places
+from gpupipe.farm import on_ray
+from gpupipe.farm.nodes import Nodes
+from gpupipe.farm.seats import RaySeat
 from gpupipe.render.ledger import Ledger
 
 STORE = 80 << 20
@@ -108,7 +110,7 @@ def main(config: str, source: str, folder: Path) -> None:
         on_ray.job_of = job_of
         script.run("killed", *words, folder / "killed.mp4", after={3: nodes[0]})
         script.run("lost", *words, folder / "lost.mp4", after={3: nodes[1]})
-        seats.ANSWER = 4
+        places.ANSWER = 4
         head = cluster.head_node.all_processes["gcs_server"][0].process.pid
         threading.Timer(4, os.kill, (head, signal.SIGKILL)).start()
         script.run("headless", *words, folder / "headless.mp4")

@@ -11,7 +11,9 @@ from seat_doubles import LedgerDouble, OfficeDouble, SeatDouble
 
 from gpupipe.errors import DeviceError, FarmError, MediaError, StoppedError
 from gpupipe.journal import Journal
-from gpupipe.render.dispatch import FAILURES, LOSSES, Dispatch, SeatLostError
+from gpupipe.render.dispatch import FAILURES, LOSSES, Dispatch
+from gpupipe.render.pieces import Piece
+from gpupipe.render.seat import SeatLostError
 
 METER = SimpleNamespace(open=lambda: None, reach=lambda _: None)
 
@@ -137,6 +139,31 @@ def test_no_seat_left() -> None:
     with pytest.raises(FarmError, match="nobody left"):
         dispatch(ledger, SeatDouble("one", vanish), SeatDouble("two", vanish))
     assert {what["seat"] for event, what in ledger.logged if event == "lost"} == {"one", "two"}
+
+
+def test_one_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last segment is given to an idle seat too, once; what the slow one says later does not count."""
+    monkeypatch.setattr("gpupipe.render.dispatch.SLOW", 0.0)
+    ledger = LedgerDouble([1] * 4)
+    hanging = SeatDouble("hanging", lambda _: ...)
+    told = dispatch(ledger, hanging, SeatDouble("quick"))
+    assert told == ["hanging takes long over segment 0: quick is given it too"]
+    assert hanging.given == [0]
+
+
+def test_the_slow_one_may_still_be_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpupipe.render.dispatch.SLOW", 0.0)
+    ledger = LedgerDouble([1] * 3)
+    slow = SeatDouble("slow", lambda _: ...)
+
+    def second(index: int) -> object:
+        if index == 0:  # given it too: now the first one is done, and this one never will be
+            slow.futures[0].set_result(Piece("d", 10, 0, 9, 100, "h"))
+            return ...
+        return None
+
+    dispatch(ledger, slow, SeatDouble("second", second))
+    assert ledger.pieces.keys() == {0, 1, 2}
 
 
 def test_a_segment_that_takes_every_seat_with_it() -> None:
