@@ -41,8 +41,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SIZE, CENTRE = (640, 360), (225.0, 120.0)
 ANONYMISE = {
     "detect": {"score": 0.3},
-    "align": {"extent": 1.2},
-    "operate": [{"blur": {"radius": 0.15}}],
+    "operate": [{"pixelate": {"blocks": 6}}],
+    "blend": {"mask": "box", "feather": 0.02},
     "engine": "eager",
 }
 RESTYLE = {
