@@ -5,6 +5,7 @@ The devices here are the CPU, twice: processes, pipes and signals are real, only
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -20,6 +21,7 @@ from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
 from gpupipe.render import children, render
 from gpupipe.render.children import Child, carried
+from gpupipe.render.dispatch import SeatLostError
 from gpupipe.render.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -120,3 +122,18 @@ def test_errors_cross_processes_as_they_are() -> None:
     assert str(error) == "a.mov: broken (mend it)"
     assert str(carried(KeyError("x"))) == "KeyError: 'x'"
     assert children.carried(error) is error
+
+
+def test_a_word_that_cannot_be_read_is_the_end_of_a_child(plan: Plan, monkeypatch) -> None:
+    """Nobody waits for it without end."""
+    monkeypatch.setattr(children, "GOODBYE", 5.0)
+    with Ledger(plan) as ledger:
+        child = Child(ledger, "cpu")
+        here, there = multiprocessing.Pipe()
+        there.send_bytes(b"no pickle")
+        child._here, real = here, child._here  # who listens asks the other one after the child's next word
+        future = child.render(0)
+        with pytest.raises(SeatLostError):
+            future.result(60)
+        real.send(None)
+        child.close()
