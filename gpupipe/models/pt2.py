@@ -11,7 +11,9 @@ import json
 import math
 import operator
 import re
+import struct
 import zipfile
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SCHEMA = 8
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, TypeError, RuntimeError, IndexError,
+           AttributeError, OverflowError, struct.error, RecursionError)  # fmt: skip
 _KINDS = {
     1: torch.uint8, 2: torch.int8, 3: torch.int16, 4: torch.int32, 5: torch.int64, 6: torch.float16,
     7: torch.float32, 8: torch.float64, 12: torch.bool, 13: torch.bfloat16,
@@ -66,7 +70,7 @@ def read(path: Path) -> Graph:
         return _graph(model["graph_module"], tensors, where)
     except OSError as error:
         raise MediaError(f"cannot be read: {error.strerror or first_line(error)}", where=where) from error
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, RuntimeError, IndexError, AttributeError) as error:
+    except _DAMAGE as error:
         raise MediaError(f"is damaged or not read: {first_line(error)}", where=where) from error
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _INNER = ("params_ema", "params", "state_dict", "model", "generator")
 """Where training scripts put the weights among other things; the first that is there counts."""
-_PICKLES = (pickle.UnpicklingError, RuntimeError, TypeError, ValueError, KeyError, AttributeError, EOFError, IndexError)
+_PICKLES = (pickle.UnpicklingError, RuntimeError, TypeError, ValueError, KeyError, AttributeError, EOFError, IndexError,
+            AssertionError, OverflowError, ImportError, MemoryError, struct.error)  # fmt: skip
 
 
 def state(path: Path, of: str) -> dict[str, torch.Tensor]:

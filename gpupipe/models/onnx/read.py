@@ -37,7 +37,9 @@ def read(path: Path) -> Graph:
     try:
         constants = {tensor.name: _tensor(tensor, path) for tensor in model.graph.initializer}
         return _Reading(where, opset, constants).graph(model.graph, path)
-    except MediaError:
+    except MediaError as error:
+        error.message = error.message.replace("\n", " ")  # names in a file may hold anything
+        error.where = None if error.where is None else error.where.replace("\n", " ")
         raise
     except (ValueError, TypeError, KeyError, RuntimeError, IndexError, OverflowError) as error:
         raise MediaError(f"is not read: {first_line(error)}", where=where) from error
