@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpupipe.errors import FarmError, first_line
-from gpupipe.farm.seats import LOOK, RaySeat, Turns, why
+from gpupipe.farm.seats import LOOK, RaySeat, why
 from gpupipe.farm.worker import Worker
 from gpupipe.render.seat import SeatLostError
 
@@ -78,7 +78,6 @@ class Nodes:
     _since: float = field(default_factory=time.monotonic)
     """When there was a seat, or hope for one, for the last time."""
     _refused: str = ""
-    _turns: Turns = field(default_factory=Turns)
     _ending: list[RaySeat] = field(default_factory=list)
     """Closed, and not gone yet."""
 
@@ -157,7 +156,7 @@ class Nodes:
             **needs, max_restarts=0, max_concurrency=places + 4, scheduling_strategy=strategy
         ).remote(self.job, "cuda:0" if self.gpu else "cpu")  # fmt: skip
         place.tries += 1
-        place.seat = RaySeat(self.ray, actor, place.name, places=places, ledger=self.ledger, turns=self._turns)
+        place.seat = RaySeat(self.ray, actor, place.name, places=places, ledger=self.ledger)
         place.started, place.preparing = actor.begun.remote(), actor.prepare.remote()
 
     def _ready(self, place: _Place) -> RaySeat | None:

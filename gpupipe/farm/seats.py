@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -26,22 +25,11 @@ GOODBYE = 5.0
 """Seconds that an actor has to tidy up."""
 
 
-class Turns:
-    """Who takes a segment in, where two seats were given it."""
-
-    def __init__(self) -> None:
-        self._locks: dict[int, threading.Lock] = {}
-
-    def of(self, index: int) -> threading.Lock:
-        """The lock of a segment."""
-        return self._locks.setdefault(index, threading.Lock())
-
-
 class RaySeat:
     """See `seat.Seat`. Its actor lives on one node."""
 
-    def __init__(self, ray: Any, actor: Any, name: str, *, places: int, ledger: Ledger, turns: Turns) -> None:
-        self.name, self.places, self._turns = name, places, turns
+    def __init__(self, ray: Any, actor: Any, name: str, *, places: int, ledger: Ledger) -> None:
+        self.name, self.places = name, places
         self._ray, self._actor, self._ledger = ray, actor, ledger
         self.shared = False
         """Whether its segments lie in the ledger already."""
@@ -61,10 +49,8 @@ class RaySeat:
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, Piece)
-        if self.shared:
-            return answer
-        with self._turns.of(index):  # two seats may have been given it
-            return self._ledger.pieces.get(index) or self._fetch(index, answer)
+        # Two seats may have been given it; neither waits for the other, which may hang.
+        return answer if self.shared else self._ledger.pieces.get(index) or self._fetch(index, answer)
 
     def _get(self, reference: Any) -> Any:
         """Waits for an answer as long as the seat is in use."""

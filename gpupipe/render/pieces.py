@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import struct
+import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -53,8 +54,8 @@ class Piece:
 
 
 def _part_of(path: Path) -> Path:
-    """Its name until it is whole: no other process of any machine has the same."""
-    return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.part")
+    """Its name until it is whole: no other thread or process of any machine has the same."""
+    return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}-{threading.get_ident()}.part")
 
 
 class BadPieceError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -37,8 +38,8 @@ def test_a_segment_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     there = tmp_path / "there"
     there.mkdir()
     digest = "another" if wrong == "another plan" else "digest"
-    ledger = SimpleNamespace(path=lambda _: there / "000003.seg", writing=nullcontext, digest=digest)
-    future = RaySeat(RAY, actor, "a node", 1, ledger).render(3)  # type: ignore[arg-type]  # all that it asks of a ledger
+    ledger = SimpleNamespace(path=lambda _: there / "000003.seg", writing=nullcontext, digest=digest, pieces={})
+    future = RaySeat(RAY, actor, "a node", places=1, ledger=ledger).render(3)  # type: ignore[arg-type]  # all that it asks of a ledger
     if wrong:
         with pytest.raises(MediaError, match="a node: a segment did not arrive whole: "):
             future.result(10)
@@ -46,3 +47,28 @@ def test_a_segment_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     else:
         assert future.result(10) == piece == verify(there / "000003.seg")
         assert (list(there.iterdir()), dropped) == ([there / "000003.seg"], [3])
+
+
+def test_a_seat_that_hangs_in_a_segment_holds_up_no_other(tmp_path: Path) -> None:
+    """Both were given it."""
+    writer = PieceWriter(tmp_path / "theirs.seg", "digest")
+    writer.add(Part([], (0,), None))
+    piece, hangs = writer.seal(), threading.Event()
+    there = tmp_path / "there"
+    there.mkdir()
+    ledger = SimpleNamespace(path=lambda _: there / "000003.seg", writing=nullcontext, digest="digest", pieces={})
+
+    def seat(chunk: object) -> RaySeat:
+        remote = {"render": lambda _: piece, "chunk": chunk, "drop": lambda _: None, "close": lambda: None}
+        actor = SimpleNamespace(**{name: SimpleNamespace(remote=call) for name, call in remote.items()})
+        return RaySeat(RAY, actor, "a node", places=1, ledger=ledger)  # type: ignore[arg-type]  # see above
+
+    slow, quick = seat(lambda *_: hangs.wait(20) and b""), seat(lambda *_: (tmp_path / "theirs.seg").read_bytes())
+    late = slow.render(3)
+    try:
+        assert quick.render(3).result(10) == piece
+    finally:
+        hangs.set()
+    with pytest.raises(MediaError):
+        late.result(10)
+    assert list(there.iterdir()) == [there / "000003.seg"]
