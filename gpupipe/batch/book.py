@@ -51,7 +51,8 @@ class Entry:
 
 def made_by(config: Config) -> str:
     """Digest of gpupipe's version and a config, apart from names that a batch gives itself and where it runs."""
-    elsewhere: dict[str, Any] = {"input": True, "device": True, "sessions": True, "resume": True, "output": {"path"}}
+    names = ("input", "device", "devices", "memory", "sessions", "resume")
+    elsewhere: dict[str, Any] = {**dict.fromkeys(names, True), "output": {"path"}}
     settings = config.model_dump(mode="json", exclude=elsewhere, serialize_as_any=True)
     return hashlib.sha256(json.dumps([gpupipe.__version__, settings], sort_keys=True).encode()).hexdigest()
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gpupipe.batch.book import made_by
 from gpupipe.batch.jobs import jobs, sources
+from gpupipe.config import parse_config
 from gpupipe.errors import ConfigError, MediaError
 
 
@@ -87,3 +89,9 @@ def test_no_output_takes_the_place_of_an_input(folder: Path, words: tuple[str, s
 def test_bad_names(template: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         jobs([Path("a.mov"), Path("b.mov")], template, Path("out"))
+
+
+def test_where_a_batch_runs_changes_no_output() -> None:
+    plain = made_by(parse_config({}))
+    assert made_by(parse_config({"devices": ["cuda:0", "cuda:1"], "memory": {"host": "8G"}, "sessions": 2})) == plain
+    assert made_by(parse_config({"output": {"video": {"quality": 12}}})) != plain
