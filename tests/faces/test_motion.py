@@ -72,11 +72,11 @@ def test_what_is_gone_is_not_found() -> None:
     assert bool(torch.isfinite(backwards(flat, faces).shift).all())
 
 
-@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize("name", ["pan", "zoom", "all"])
 def test_noise_is_halved_and_nothing_lags(name: str) -> None:
     """A detector's noise, 2 % of the face, on the true points; motion from the pictures."""
     torch.manual_seed(3)
-    move = path(40, SIZE, (225.0, 120.0), 0.7, **MOVES[name])
+    move = path(30, SIZE, (225.0, 120.0), 0.7, **MOVES[name])
     true = placed(move)
     found = backwards(frames("astronaut_512.png", move, SIZE), true)
     noisy = true.points + torch.randn(true.points.shape) * 1.2

@@ -92,7 +92,7 @@ def watching():
 @pytest.mark.parametrize("name", MOVES)
 def test_every_face_is_found_where_it_is_and_stands_calm(name, watching, monkeypatch) -> None:
     torch.manual_seed(4)
-    move = path(20, SIZE, CENTRE, 0.6, **MOVES[name])
+    move = path(16, SIZE, CENTRE, 0.6, **MOVES[name])
     rgb = (frames("astronaut_512.png", move, SIZE) + 0.01 * torch.randn(1)).clamp(0, 1)
     looked: dict[float, tuple[torch.Tensor, ...]] = {}
     ask = watching[0]._line._sight._detector
