@@ -12,7 +12,7 @@ from gpupipe.errors import CapabilityError
 from gpupipe.farm.fetch import local_copy
 from gpupipe.farm.threads import encoder_threads
 from gpupipe.media.output import LEDGER
-from gpupipe.plan.placed import placed
+from gpupipe.plan.placed import placed, with_places
 from gpupipe.plan.stored import dump, load
 from gpupipe.render import facts
 from gpupipe.render.ledger import SEGMENTS
@@ -80,7 +80,7 @@ def plan_here(job: Job, device: str) -> Plan:
             f"it would make other bytes: {'; '.join(differences[:3])}", hint="same files, same versions everywhere"
         )
     settings = encoder_threads(plan.encoder, job.cores, len(os.sched_getaffinity(0)))
-    return placed(replace(plan, encoder=settings), device)
+    return with_places(placed(replace(plan, encoder=settings), device))
 
 
 def cache_folder(name: str | None) -> Path:

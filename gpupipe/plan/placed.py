@@ -1,9 +1,11 @@
-"""The same plan on another GPU."""
+"""The same plan in another process: on another GPU, and with what the file of a plan does not hold."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from gpupipe.media.segments import located
 
 if TYPE_CHECKING:
     from gpupipe.format import FrameFormat
@@ -25,3 +27,10 @@ def placed(plan: Plan, device: str) -> Plan:
     encoder = replace(plan.encoder, input_format=moved(plan.encoder.input_format))
     source = replace(plan.source, video=replace(plan.source.video, format=moved(plan.source.video.format)))
     return replace(plan, device=device, steps=steps, encoder=encoder, source=source)
+
+
+def with_places(plan: Plan) -> Plan:
+    """`plan`, which was stored, knowing again where its packets lie; for a decoder that reads a segment's at once."""
+    if plan.decoder != "nvdec":
+        return plan
+    return replace(plan, segments=located(plan.source, plan.segments))

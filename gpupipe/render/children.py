@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpupipe.errors import DeviceError, GpupipeError, first_line
 from gpupipe.media.output import describe_os_error
-from gpupipe.plan.placed import placed
+from gpupipe.plan.placed import placed, with_places
 from gpupipe.plan.stored import dump, load
 from gpupipe.render.dispatch import Dispatch
 from gpupipe.render.ledger import SEGMENTS
@@ -191,7 +191,7 @@ class Child:
 def serve(there: Connection, plan: dict[str, Any], digest: str, folder: str, device: str) -> None:
     """What a child does until it is told to end, or whoever started it is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    mine = placed(load(plan, "the plan"), device)
+    mine = with_places(placed(load(plan, "the plan"), device))
     store = Folder(mine, digest, Path(folder))
     warm, sending, over = Warm(mine, store), threading.Lock(), threading.Event()
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpupipe.errors import MediaError
-from gpupipe.media.segments import located
+from gpupipe.plan.placed import with_places
 from gpupipe.render.kept import join as join_kept
 from gpupipe.render.kept import joined_before, render_missing, telling
 from gpupipe.render.ledger import Ledger
@@ -44,8 +43,7 @@ def segments(
     wanted = sorted(set(indices))
     if wanted and not 0 <= wanted[0] <= wanted[-1] < len(plan.segments):
         raise MediaError(f"the plan has segments 0 to {len(plan.segments) - 1}", where=f"segment {wanted[-1]}")
-    if plan.decoder == "nvdec":  # reads a segment's packets at once where it knows where they lie
-        plan = replace(plan, segments=located(plan.source, plan.segments))
+    plan = with_places(plan)
     with Ledger(plan, shared=True, folder=folder) as ledger, telling(ledger), short_memory():
         ledger.begin(only=wanted)
         render_missing(ledger, journal, stop, meter=meter, only=wanted)

@@ -14,6 +14,7 @@ from gpupipe.config import parse_config
 from gpupipe.errors import MediaError, PlanError
 from gpupipe.media.probe import probe
 from gpupipe.plan import Plan, make_plan, stored
+from gpupipe.plan.placed import with_places
 from gpupipe.plan.stored import absolute, dump, load, read_plan
 
 CONFIGS = [
@@ -124,3 +125,18 @@ def test_what_cannot_be_kept_is_refused(corpus: Path, tmp_path: Path) -> None:
             make_plan(parse_config({"resume": "keep", **config}), info, tmp_path / "o.mp4", device="cpu")
         assert refused.value.where == "resume"
     assert make_plan(parse_config({"resume": "keep"}), info, tmp_path / "o.mp4", device="cpu").ledger
+
+
+def test_where_packets_lie_is_found_again(corpus: Path, tmp_path: Path) -> None:
+    """For a GPU's decoder, which reads a segment's packets at once; that decides no bytes."""
+    source = probe(corpus / "files" / "vfr_63_frames_59_distinct_durations.mp4")
+    config = parse_config({"segments": {"seconds": 0.1}, "resume": "keep"})
+    here = dataclasses.replace(make_plan(config, source, tmp_path / "o.mp4", device="cpu"), decoder="nvdec")
+    there = load(dump(here), "it")
+    again = with_places(there)
+    spans = [[one.span and (one.span.first, one.span.last) for one in plan.segments] for plan in (here, there, again)]
+    assert spans[0] == spans[2]
+    assert (len(spans[0]), spans[1]) == (4, [None] * 4)
+    assert again.digest() == there.digest()
+    on_cpu = dataclasses.replace(there, decoder="libav")
+    assert with_places(on_cpu) is on_cpu
