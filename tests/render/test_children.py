@@ -20,7 +20,7 @@ from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
 from gpupipe.render import children, render
-from gpupipe.render.children import Child, carried
+from gpupipe.render.children import Child, Children, carried
 from gpupipe.render.dispatch import SeatLostError
 from gpupipe.render.ledger import Ledger
 
@@ -62,8 +62,12 @@ def whole(plan: Plan, tmp_path: Path) -> bytes:
 
 def test_the_bytes_of_one_process(plan: Plan, whole: bytes, monkeypatch) -> None:
     seen: list[set[int]] = []
-    done = Child.render
+    done, fresh = Child.render, Children.fresh
     monkeypatch.setattr(Child, "render", lambda self, index: (seen.append({id(self)}), done(self, index))[1])
+    # Else the first that is ready may do all of it before the other one is.
+    monkeypatch.setattr(
+        Children, "fresh", lambda self: fresh(self) if all(one.ready.is_set() for one in self._children) else []
+    )
     assert not carry_out(replace(plan, devices=TWO)).entries
     assert plan.output.read_bytes() == whole
     assert len(seen) == 8
