@@ -113,9 +113,15 @@ class ChainBuilder:
 
 
 def at(where: str, error: PlanError) -> PlanError:
-    """A stage's error under its key path; a file that it names (a LUT, an image) stays in the message."""
-    file = "" if error.where is None or error.where.startswith(("stages.", "stages[")) else f"{error.where}: "
-    return PlanError(f"{file}{error.message}", where=where, hint=error.hint)
+    """A stage's error under its key path; a file that it names (a LUT, an image) stays in the message.
+
+    A stage knows its own keys (`stages.face.operate[0]`), but not which of the stages it is.
+    """
+    said = error.where or ""
+    file = "" if not said or said.startswith(("stages.", "stages[")) else f"{said}: "
+    own = f"stages.{where.rpartition('.')[2]}"
+    inner = said.removeprefix(own) if said.startswith((f"{own}.", f"{own}[")) else ""
+    return PlanError(f"{file}{error.message}", where=where + inner, hint=error.hint)
 
 
 def _check_size(picture: FrameFormat, where: str) -> None:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from gpupipe.faces.templates import Template
 from gpupipe.stages import base
 
+_WAYS = ("region", "index", "reference")
 Part = Annotated[float, Field(ge=0, le=1)]
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]
 
@@ -172,7 +173,18 @@ class Smooth(base.Settings):
 
 
 def _operation(value: object) -> object:
-    return {value: {}} if isinstance(value, str) else value
+    value = {value: {}} if isinstance(value, str) else value
+    if isinstance(value, dict) and not value.keys() <= Operation.model_fields.keys():
+        raise ValueError(f"{', '.join(map(str, value))} is none of {', '.join(Operation.model_fields)}")
+    return value
+
+
+def _select(value: object) -> object:
+    if isinstance(value, (Select, dict)) or value in {"all", "largest"}:
+        given = value if isinstance(value, dict) else {}
+        if isinstance(value, (Select, str)) or sum(given.get(k) is not None for k in _WAYS) == 1:
+            return value
+    raise ValueError(f"select is all, largest, or one of {', '.join(_WAYS)} with its value")
 
 
 class FaceSettings(base.Settings):
@@ -180,7 +192,7 @@ class FaceSettings(base.Settings):
 
     detect: Detect = Detect()
     track: Track = Track()
-    select: Literal["all", "largest"] | Select = "all"
+    select: Annotated[Literal["all", "largest"] | Select, BeforeValidator(_select)] = "all"
     align: Align = Align()
     operate: Annotated[
         tuple[Annotated[Operation, BeforeValidator(_operation)], ...], Field(strict=False)
