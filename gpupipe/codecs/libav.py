@@ -256,6 +256,15 @@ def rehearse(settings: EncoderSettings) -> None:
         raise PlanError(f"{settings.encoder}: {'; '.join(ignored)}", where="output.video.options")
 
 
+def one_picture(encoder: LibavEncoder, pts: int) -> list[Packet]:
+    """What an encoder makes of a single picture, of whatever lies in memory; it cannot be used after."""
+    s = encoder.settings
+    frame = av.VideoFrame(s.input_format.width, s.input_format.height, encoder_name(s.encoder, s.input_format))
+    duration = max(1, round(1 / (s.rate * s.time_base)))
+    batch = FrameBatch(s.input_format, (pts,), s.time_base, durations=(duration,), native=frame)
+    return [*encoder.encode(batch), *encoder.finish()]
+
+
 def encoder_name(encoder: str, source: FrameFormat) -> str:
     """Libav's name of the format to open an encoder with: yuvj where full range has a name of its own there."""
     name = source.pixels.name

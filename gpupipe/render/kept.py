@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from gpupipe.codecs.libav import LibavEncoder, one_picture
 from gpupipe.device import open_lane, release
 from gpupipe.device.host import short_of_memory
 from gpupipe.errors import GpupipeError, MediaError, StoppedError
@@ -16,7 +17,7 @@ from gpupipe.media.demux import Demuxer
 from gpupipe.media.output import OutputFile, check_space
 from gpupipe.render import facts
 from gpupipe.render.board import Board
-from gpupipe.render.codecs import make_encoder
+from gpupipe.render.codecs import STAND_ALONE, make_encoder
 from gpupipe.render.copied import CopiedStreams
 from gpupipe.render.feed import check_stop
 from gpupipe.render.guard import Guard, again
@@ -98,11 +99,25 @@ def _until_joined(
 
 
 def _rehearse(ledger: Ledger) -> None:
-    """Opens a muxer and closes it again: a setting that it refuses is told before days of work, not after."""
-    name = ledger.folder / f".rehearsal{ledger.plan.output.suffix}.part"
+    """Muxes one picture: a setting or a stream that the muxer refuses is told before days of work, not after."""
+    plan = ledger.plan
+    name = ledger.folder / f".rehearsal{plan.output.suffix}.part"
     with ledger.writing():
         name.touch()
-    open_muxer(ledger.plan, name, Journal()).abort()
+    muxer = open_muxer(plan, name, Journal())
+    try:
+        if plan.encoder.encoder not in (*STAND_ALONE, "nvenc"):  # those are what the muxer is made for
+            encoder = LibavEncoder(plan.encoder)
+            packets = one_picture(encoder, plan.start_pts or plan.source.video.start or 0)
+            muxer.add_video(encoder.template(packets))
+            for packet in packets:
+                muxer.write_video(packet)
+            encoder.close()
+    except MediaError as error:
+        error.where = str(plan.output)
+        raise
+    finally:
+        muxer.abort()
 
 
 class telling:  # noqa: N801  reads as a statement: with telling(ledger)

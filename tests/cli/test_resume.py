@@ -22,6 +22,7 @@ from gpupipe.cli.job import prepare
 from gpupipe.codecs.libav import LibavEncoder
 from gpupipe.errors import MediaError
 from gpupipe.media.mux import Muxer
+from gpupipe.render import kept as keeping
 from gpupipe.render.ledger import Ledger
 from gpupipe.render.pieces import PieceWriter
 
@@ -136,14 +137,28 @@ def test_killed_by_the_clock(tmp_path: Path, source: Path, whole: bytes) -> None
     assert len((tmp_path / "record").read_text().split()) <= SEGMENTS + kills * SESSIONS
 
 
+def break_the_join(patch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Not the rehearsal, which is over when the first segment begins."""
+    join, write = keeping.join, Muxer.write_video
+
+    def fails(*_: object) -> None:
+        raise error
+
+    def broken(*args: object, **words: object) -> object:
+        patch.setattr(Muxer, "write_video", fails)
+        try:
+            return join(*args, **words)
+        finally:
+            patch.setattr(Muxer, "write_video", write)
+
+    patch.setattr(keeping, "join", broken)
+
+
 def stopped_before_the_join(cli: Callable, words: list[str], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Everything is rendered, the join fails; returns the folder of segments."""
 
-    def fails(*_: object) -> None:
-        raise MediaError("it was not to be")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Muxer, "write_video", fails)
+        break_the_join(patch, MediaError("it was not to be"))
         shown = cli(*words)
     assert shown.code == 1
     assert "it was not to be (8 of 8 segments are kept, the same command goes on)" in shown.err
@@ -203,11 +218,8 @@ def test_damage_between_verifying_and_joining_is_seen(cli, words, monkeypatch, w
 def test_what_fails_beside_the_segments_costs_none_of_them(cli, words, monkeypatch, rendered) -> None:
     """libav's errors are the system's too, such as those of a damaged subtitle."""
 
-    def fails(*_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     with monkeypatch.context() as patch:
-        patch.setattr(Muxer, "write_video", fails)
+        break_the_join(patch, OSError(errno.EIO, os.strerror(errno.EIO)))
         assert cli(*words).code == 3
     assert len(rendered) == SEGMENTS
     assert "segments 8 of 8 done" in cli("status", words[-1]).out
@@ -447,3 +459,13 @@ def test_status(cli, words, monkeypatch, tmp_path) -> None:
     facts = json.loads(cli("status", "--json", "--verify", words[-1]).out)
     assert (facts["damaged"], facts["missing"], facts["busy"]) == ([5], [4, 5], False)
     assert cli("status", str(tmp_path / "nothing.mp4")).code == 1
+
+
+def test_a_container_that_refuses_the_stream_is_told_before_any_work(cli, words, rendered) -> None:
+    """MXF takes the header of x264's stream and then none of its packets."""
+    words[-1] = words[-1].replace(".mp4", ".mxf")
+    shown = cli(*words)
+    assert shown.code == 1
+    assert f"{words[-1]}: the mxf muxer refuses it" in shown.err
+    assert not rendered
+    assert not list(Path(words[-1]).parent.glob("out.mxf*"))
