@@ -1,9 +1,11 @@
-"""Any of our objects as JSON's own types."""
+"""Any of our objects as JSON's own types, and JSON of files that anyone may have changed."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from enum import Enum
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -31,3 +33,11 @@ def _scalar(value: object) -> Plain:
     if isinstance(value, Enum):
         return value.name.lower() if isinstance(value, int) else str(value.value)
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def parsed(text: str | bytes) -> Any:
+    """JSON out of a file. Raises ValueError for all that is none, nested too deep to be read among it."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gpupipe
 from gpupipe.media.output import describe_os_error
-from gpupipe.plain import plain
+from gpupipe.plain import parsed, plain
 from gpupipe.plan.stored import restored
 from gpupipe.render.facts import fingerprint
 
@@ -77,8 +77,8 @@ class Book:
             raise describe_os_error(error, self._path) from None
         for line in lines:
             try:
-                entry = restored(Entry, json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError):
+                entry = restored(Entry, parsed(line))
+            except (ValueError, KeyError, TypeError):
                 continue  # cut off with the machine, or of another version: that file is simply done again
             self._entries[entry.output] = entry
 
@@ -116,7 +116,7 @@ class Book:
             return False
         try:
             return all(fingerprint(Path(path)) == facts for path, facts in entry.files.items())
-        except OSError:
+        except (OSError, ValueError):  # a name of no file
             return False
 
     def add(self, job: Job, entry: Entry) -> None:

@@ -45,7 +45,7 @@ def sources(words: Sequence[str], lists: Sequence[Path]) -> list[Path]:
 def _listed(lists: Iterable[Path]) -> Iterable[tuple[str, str]]:
     for path in lists:
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").splitlines()  # Windows begins a text with a mark
         except UnicodeDecodeError:
             raise ConfigError("is no list of paths: it is not UTF-8", where=str(path)) from None
         except OSError as error:
@@ -100,9 +100,9 @@ def _name(template: str, source: Path, number: int) -> PurePath:
         if any(field not in (None, *FIELDS) for _, field, _, _ in string.Formatter().parse(template)):
             raise ConfigError(f"{template!r} has an unknown field", where="--name", hint=hint)
         name = PurePath(template.format_map(dict(zip(FIELDS, values, strict=True))))
-    except ValueError as error:
+    except (ValueError, MemoryError, OverflowError) as error:
         raise ConfigError(f"{template!r} is no template: {error}", where="--name", hint=hint) from None
-    if name.is_absolute() or ".." in name.parts or not name.suffix:
+    if name.is_absolute() or ".." in name.parts or "\0" in str(name) or not name.suffix:
         why = (
             "is no name in the folder of outputs" if name.suffix else "has no suffix, by which the container is chosen"
         )

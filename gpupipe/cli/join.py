@@ -15,6 +15,7 @@ from gpupipe.cli.progress import reporting
 from gpupipe.cli.stop import stopping
 from gpupipe.journal import Journal
 from gpupipe.media.output import describe_os_error
+from gpupipe.plain import parsed
 from gpupipe.plan.stored import read_plan
 from gpupipe.render import Watch, watched
 from gpupipe.render.pieced import join
@@ -80,7 +81,7 @@ def _facts(plan: Plan) -> dict[str, object] | None:
 
 def _stamped(stamp: Path) -> list[object]:
     try:
-        return [json.loads(stamp.read_text(encoding="utf-8"))]
+        return [parsed(stamp.read_text(encoding="utf-8"))]
     except (OSError, ValueError):
         return []
 

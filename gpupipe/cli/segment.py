@@ -47,7 +47,7 @@ def command(
         found = read_plan(plan)
         console.file = found.source.path
         stops.kept = True
-        wanted = sorted({n + k for n in numbers for k in range(count) if k == 0 or n + k < len(found.segments)})
+        wanted = sorted({n + k for n in numbers for k in range(max(1, min(count, len(found.segments) - n)))})
         total = sum(found.segments[n].frames for n in wanted if n < len(found.segments))
         jobs.status(f"segments {wanted[0]} to {wanted[-1]}" if len(wanted) > 1 else f"segment {wanted[0]}")
         with (

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from gpupipe.errors import EngineError
+from gpupipe.plain import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,7 +140,7 @@ class EngineCache:
     def _whole(self, place: Path, key: Key) -> bool:
         """Whether an entry is there, is of this key, and every file is as it was written."""
         try:
-            manifest = json.loads((place / _MANIFEST).read_text(encoding="utf-8"))
+            manifest = parsed((place / _MANIFEST).read_text(encoding="utf-8"))
             files = manifest["files"]
             return bool(
                 manifest["key"] == key.plain()

@@ -16,6 +16,7 @@ from gpupipe.engines.inductor import Inductor
 from gpupipe.engines.tensorrt import TensorRT
 from gpupipe.errors import EngineError, first_line
 from gpupipe.events import happened
+from gpupipe.plain import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -111,7 +112,7 @@ class Selector:
                     self._cache.discard(key)
                 return made[0]
             try:
-                choice = json.loads((folder / _CHOICE).read_text(encoding="utf-8"))["engine"]
+                choice = parsed((folder / _CHOICE).read_text(encoding="utf-8"))["engine"]
                 return self._made(named(choice), profile)[0]
             except (EngineError, StopIteration) as error:
                 self._say(f"what was chosen before cannot be used any more: {first_line(error)}")

@@ -40,6 +40,8 @@ def describe(path: Path, architecture: str | None = None) -> Card:
         MediaError: as its reader.
     """
     reader, role = _reader(path, architecture)
+    if path.exists() and not path.is_file():
+        raise MediaError("is no file", where=str(path), hint="a pipe or folder holds no network")
     model = READERS[reader]({role: path})
     where = str(path)
     if isinstance(model, Graph):
@@ -84,6 +86,8 @@ def _reader(path: Path, architecture: str | None) -> tuple[Reader, str]:
 
 def _value(name: str, sizes: Sequence[int | None], where: str) -> Value:
     """An input as the file has it."""
+    if 0 in sizes:
+        raise ConfigError(f"its input {name} is empty: {list(sizes)}", where=where, hint="export it again")
     plain = re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-") or "input"
     if len(sizes) == 4 and sizes[1] == 3:
         places = [letter if side is None else side for letter, side in zip("N3HW", sizes, strict=True)]

@@ -37,7 +37,7 @@ def state(path: Path, of: str) -> dict[str, torch.Tensor]:
     try:
         with path.open("rb") as file:
             head = file.read(9)
-        found = _safe(path) if _safetensors(head, path) else _pickled(path)
+        found = _safe(path) if path.suffix == ".safetensors" or _safetensors(head, path) else _pickled(path)
     except OSError as error:
         raise MediaError(f"cannot be read: {error.strerror or first_line(error)}", where=str(path)) from error
     except (zipfile.BadZipFile, *_PICKLES) as error:

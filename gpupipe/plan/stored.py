@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import importlib
 import inspect
-import json
 import os
 import sys
 import types
@@ -21,6 +20,7 @@ from pydantic import BaseModel
 
 from gpupipe.errors import PlanError
 from gpupipe.format import PIXEL_FORMATS, PixelFormat
+from gpupipe.plain import parsed
 from gpupipe.plan.model import Plan
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ def load(data: dict[str, Any], where: str) -> Plan:
         plan = restored(Plan, {k: v for k, v in data.items() if k not in _AROUND})
         chapters = tuple({**c, "time_base": Fraction(str(c["time_base"]))} for c in plan.source.chapters)
         plan = dataclasses.replace(plan, source=dataclasses.replace(plan.source, chapters=chapters))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise PlanError(f"is no plan: {error}", where=where, hint="make one by `gpupipe plan --save`") from None
     if plan.digest() != data["digest"]:
         raise PlanError("was changed after it was made", where=where, hint="make it again by `gpupipe plan --save`")
@@ -84,7 +84,7 @@ def load(data: dict[str, Any], where: str) -> Plan:
 def read_plan(path: Path) -> Plan:
     """The plan in a file. Raises PlanError."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parsed(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise PlanError(f"cannot be read: {error.strerror}", where=str(path), hint="check the path") from None
     except ValueError:
@@ -94,7 +94,10 @@ def read_plan(path: Path) -> Plan:
 
 def restored(kind: type[T], data: Any) -> T:
     """The inverse of `plain`: an object of that type from JSON's own types. Raises KeyError, TypeError, ValueError."""
-    found: T = _made(kind, data)
+    try:
+        found: T = _made(kind, data)
+    except (AttributeError, ArithmeticError, RecursionError) as error:
+        raise ValueError(str(error)) from None
     return found
 
 
@@ -106,6 +109,8 @@ def _made(kind: Any, data: Any) -> Any:  # noqa: PLR0911  one answer a kind of t
         many = len(inner) == 2 and inner[1] is ...
         pairs = zip([inner[0]] * len(data) if many else inner, data, strict=True)
         return tuple(_made(one, value) for one, value in pairs)
+    if origin is typing.Literal and data not in inner:
+        raise ValueError(f"{data!r} is none of {inner}")
     if origin is dict:
         return {key: _made(inner[1], value) for key, value in data.items()}
     if kind is PixelFormat:
@@ -131,4 +136,6 @@ def _scalar(kind: type, data: Any) -> Any:
         return kind[data.upper()]
     if issubclass(kind, Enum) or kind in (Fraction, Path):
         return kind(data)
+    if kind in (bool, int, float, str) and not isinstance(data, (int, float) if kind is float else kind):
+        raise TypeError(f"{data!r} is no {kind.__name__}")
     return data

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Self
 
 from gpupipe.errors import GpupipeError, MediaError, PlanError
 from gpupipe.media.output import LEDGER, describe_os_error
+from gpupipe.plain import parsed
 from gpupipe.plan.stored import absolute, dump, load
 from gpupipe.render import facts
 from gpupipe.render.pieces import BadPieceError, Piece, PieceWriter, take_in, verify
@@ -197,7 +198,7 @@ class Ledger:
 
     def _read(self, name: str) -> dict[str, Any] | None:
         try:
-            data = json.loads((self.folder / name).read_text(encoding="utf-8"))
+            data = parsed((self.folder / name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         return data if isinstance(data, dict) else None

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import socket
+import stat
 import struct
 import threading
 from contextlib import suppress
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import av
 
 from gpupipe.journal import Entry
+from gpupipe.plain import parsed
 from gpupipe.render.board import Part
 
 if TYPE_CHECKING:
@@ -148,7 +150,10 @@ def verify(path: Path, *, thorough: bool = True) -> Piece:
 
     Raises BadPieceError where it is cut short or changed, OSError where it cannot be read.
     """
-    size = path.stat().st_size
+    state = path.stat()
+    if not stat.S_ISREG(state.st_mode):  # a pipe would be waited for
+        raise BadPieceError("it is no file")
+    size = state.st_size
     with path.open("rb") as file:
         hashed = _Hashed(file, size)
         seen = ""
@@ -233,5 +238,5 @@ def _records(hashed: _Hashed) -> Iterator[tuple[dict[str, Any], list[int]]]:
         (length,) = _LENGTH.unpack(hashed.take(_LENGTH.size))
         if length > _LONGEST:
             raise BadPieceError("it is damaged: a record has no such length")
-        facts = json.loads(hashed.take(length))
+        facts = parsed(hashed.take(length))
         yield facts, [row[4] for row in facts.get("packets", ())]

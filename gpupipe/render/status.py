@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpupipe.errors import MediaError
+from gpupipe.plain import parsed
 from gpupipe.render.ledger import LOCK, LOG, PLAN, SEGMENTS, folder_of
 from gpupipe.render.pieces import BadPieceError, verify
 
@@ -61,9 +61,9 @@ def status(output: Path, *, thorough: bool = False) -> Status:
     if not folder.is_dir():
         return Status(output, output.is_file(), None)
     try:
-        plan = json.loads((folder / PLAN).read_text(encoding="utf-8"))
-        wanted = [segment["frames"] for segment in plan["segments"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        plan = parsed((folder / PLAN).read_text(encoding="utf-8"))
+        wanted = [int(segment["frames"]) for segment in plan["segments"]]
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise MediaError(f"its plan cannot be read: {error}", where=str(folder), hint="run it again") from None
     done, damaged, frames, size = [], [], 0, 0
     for index in range(len(wanted)):
@@ -118,7 +118,7 @@ def _events(path: Path) -> list[dict[str, Any]]:
         return []
     for line in lines:
         try:
-            event = json.loads(line)
+            event = parsed(line)
         except ValueError:
             continue
         if isinstance(event, dict):

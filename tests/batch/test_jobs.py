@@ -95,3 +95,14 @@ def test_where_a_batch_runs_changes_no_output() -> None:
     plain = made_by(parse_config({}))
     assert made_by(parse_config({"devices": ["cuda:0", "cuda:1"], "memory": {"host": "8G"}, "sessions": 2})) == plain
     assert made_by(parse_config({"output": {"video": {"quality": 12}}})) != plain
+
+
+def test_a_list_from_windows(folder: Path) -> None:
+    (folder / "list.txt").write_bytes(b"\xef\xbb\xbfa.mov\r\nb.mov\r\n")
+    assert sources([], [Path("list.txt")]) == [folder.joinpath(name).relative_to(folder) for name in ("a.mov", "b.mov")]
+
+
+@pytest.mark.parametrize("template", ["a\0.mp4", "{number:099999999999999}.mp4", "{number:9999999999999999999999}.mp4"])
+def test_templates_that_make_no_names(template: str) -> None:
+    with pytest.raises(ConfigError, match="--name"):
+        jobs([Path("a.mov")], template, Path("out"))

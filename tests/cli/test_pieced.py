@@ -93,6 +93,13 @@ def test_a_segment_made_elsewhere(saved, tmp_path, source, cli) -> None:
     assert saved[1].read_bytes() == whole(cli, tmp_path, source)
 
 
+def test_a_count_beyond_the_last_segment(cli, saved) -> None:
+    plan, _ = saved
+    last = len(read_plan(plan).segments) - 1
+    assert f"done: segment {last}: " in cli("segment", plan, last, "--count", 10**12).err
+    assert f"segments 0 to {last}" in cli("segment", plan, 10**30).err
+
+
 def test_a_join_without_all_segments(cli, saved) -> None:
     plan, output = saved
     assert cli("segment", plan, 0, 2).code == 0

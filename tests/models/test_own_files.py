@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pickle
 import shutil
 import subprocess
@@ -302,3 +303,20 @@ def test_a_cards_halo_is_as_far_as_its_network_looks(name, cache):
     found = _Trial(load(card, files), list(card.inputs), name)
     assert found.halo() in {card.halo, card.halo - 1}
     assert found.scale == card.scale
+
+
+@pytest.mark.parametrize("data", [b"", (2**62).to_bytes(8, "little") + b"{", b"\x09" + bytes(7) + b'{"a":1  }'])
+def test_a_damaged_safetensors_is_one_line(tmp_path, data):
+    path = tmp_path / "net.safetensors"
+    path.write_bytes(data)
+    with pytest.raises(MediaError, match=r"net\.safetensors: holds no weights"):
+        describe(path, "srvgg")
+
+
+def test_a_pipe_or_an_empty_picture_is_no_network(tmp_path):
+    os.mkfifo(tmp_path / "pipe.onnx")
+    with pytest.raises(MediaError, match="is no file"):
+        describe(tmp_path / "pipe.onnx")
+    build(tmp_path / "empty.onnx", 17, "float[1,3,0,0] x", "y", "y = Relu(x)")
+    with pytest.raises(ConfigError, match="input x is empty"):
+        describe(tmp_path / "empty.onnx")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -70,3 +71,9 @@ def test_no_cut_or_flipped_byte_is_trusted(tmp_path: Path, parts: list[Part]) ->
 def test_discarded_leaves_nothing(tmp_path: Path, parts: list[Part]) -> None:
     write(tmp_path / "000000.seg", parts).discard()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "000000.seg")
+    with pytest.raises(BadPieceError, match="no file"):
+        verify(tmp_path / "000000.seg", thorough=False)
