@@ -86,7 +86,7 @@ def command(
     """
     console.quiet, console.json_log = quiet, log == "json"
     if log_file is not None:
-        console.log_to(log_file)
+        console.log_to(log_file, config, *lists)
     settings = load_config(config)
     todo = jobs(sources(inputs, lists), name, output_dir)
     places = pick_devices(settings.devices) if settings.devices is not None and device is None else ()

@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from gpupipe.errors import GpupipeError
+from gpupipe.errors import GpupipeError, MediaError
 from gpupipe.media.output import describe_os_error
 from gpupipe.plain import plain
 
@@ -29,6 +29,9 @@ WORDS = {
     "engine-load": "network from the cache",
 }
 """What happens in a run, by its kind in `gpupipe.events`."""
+
+_LOOKED_AT = 1 << 16
+"""Bytes of a file by which a text is told from media: all containers have zeros in their beginning."""
 
 
 def printable(text: str) -> str:
@@ -55,12 +58,18 @@ class Console:
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
 
-    def log_to(self, path: Path) -> None:
+    def log_to(self, path: Path, *apart_from: Path) -> None:
         """Everything that is said goes to that file too, at its end and with the time, whatever `quiet` says.
 
-        Raises MediaError where it cannot be opened.
+        Raises MediaError where it cannot be opened, or holds something else than text, or is one of `apart_from`.
         """
         try:
+            if path.is_file():
+                same = any(one.exists() and path.samefile(one) for one in apart_from)
+                with path.open("rb") as file:
+                    if same or b"\0" in file.read(_LOOKED_AT):  # a line at its end would spoil it
+                        hint = "name a new file, or a log"
+                        raise MediaError("is no log, nothing is added to it", where=str(path), hint=hint)
             path.open("a").close()
         except OSError as error:
             raise describe_os_error(error, path) from None

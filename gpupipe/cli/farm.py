@@ -93,7 +93,7 @@ def run(
     """
     console.quiet, console.json_log = quiet, log == "json"
     if log_file is not None:
-        console.log_to(log_file)
+        console.log_to(log_file, config)
     stop, watch, journal = Event(), Watch(), Journal(console.first)
     _set_ray_up(address)
     with stopping(stop, console) as stops:

@@ -92,7 +92,7 @@ class Observer:
         for file in self._files:
             content = report.to_json() if file.name.suffix.lower() == ".json" else report.to_html()
             try:
-                file.path.write_text(content, encoding="utf-8")
+                file.path.write_text(content, encoding="utf-8", errors="backslashreplace")
             except OSError as error:
                 raise describe_os_error(error, file.name) from None
             file.commit()

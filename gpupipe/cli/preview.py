@@ -90,7 +90,9 @@ def _page(found: Sequence[Still], plan: Plan, config: Path) -> bytes:
 
     steps = ", ".join(step.name for step in plan.steps if step.kind == "stage") or "no stages"
     subtitle = f"{config} ({steps}); as {plan.encoder.encoder} would get it"
-    return preview_page(plan.source.path.name, subtitle, [comparison(still) for still in found]).encode()
+    return preview_page(plan.source.path.name, subtitle, [comparison(still) for still in found]).encode(
+        errors="backslashreplace"
+    )
 
 
 def _png(found: Sequence[Still], show: str, *, small: bool) -> bytes:

@@ -64,7 +64,7 @@ def command(
     """
     console.quiet, console.json_log = quiet, log == "json"
     if log_file is not None:
-        console.log_to(log_file)
+        console.log_to(log_file, config)
     stop = Event()
     with stopping(stop, console) as stops:
         plan = prepare(config, input, output, device=device, strict=strict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -65,3 +66,32 @@ def test_no_name_is_a_network_address(cli, clip, tmp_path, monkeypatch):
         assert "no such file" in shown.err
     shown = cli("run", "--device", "cpu", "--", "c.yaml", clip, "http://127.0.0.1:9/o.mp4")
     assert (shown.code, "does not exist (create it first)" in shown.err) == (1, True)
+
+
+def test_a_report_and_a_preview_of_a_name_that_is_no_text(cli, clip, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("c.yaml").write_text(X264)
+    source = "a\udcff.mov"
+    Path(source).write_bytes(clip.read_bytes())
+    reports = ("--report", "r.json", "--report", "r.html")
+    assert cli("run", "c.yaml", source, "o.mp4", "--device", "cpu", *reports).code == 0
+    assert json.loads(Path("r.json").read_text(encoding="utf-8"))["plan"]["source"]["path"] == source
+    assert "a\\udcff.mov" in Path("r.html").read_text(encoding="utf-8")
+    assert cli("preview", "c.yaml", source, "--at", "0", "-o", "p.html").code == 0
+    assert "a\\udcff.mov" in Path("p.html").read_text(encoding="utf-8")
+
+
+def test_a_log_is_added_to_no_media_and_no_config(cli, clip, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("c.yaml").write_text(X264)
+    Path("a.mov").write_bytes(clip.read_bytes())
+    Path("log").write_text("before\n")
+    for verb, words in (("run", ("a.mov", "o.mp4")), ("batch", ("a.mov", "--output-dir", "out"))):
+        for name in ("a.mov", "c.yaml", "./c.yaml"):
+            shown = cli(verb, "c.yaml", *words, "--device", "cpu", "--log-file", name)
+            assert shown.code == 1
+            assert "is no log, nothing is added to it" in shown.err
+    assert Path("a.mov").read_bytes() == clip.read_bytes()
+    assert Path("c.yaml").read_text() == X264
+    assert cli("run", "c.yaml", "a.mov", "o.mp4", "--device", "cpu", "--log-file", "log").code == 0
+    assert Path("log").read_text().startswith("before\n2")
