@@ -15,8 +15,9 @@ from gpupipe.bench.clip import RECIPES, make_clip
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMES, WARM = 3000, 900
-SPARE = 4 << 20
-"""Bytes by which the allocator's own bookkeeping of several threads comes and goes in so small a process."""
+SPARE = {"one session": 4 << 20, "segments": 24 << 20}
+"""Bytes by which the allocator's own bookkeeping of several threads comes and goes in so small a process. An encoder of
+10 MB may end after the next one has begun, at any time of the run; one that stays with each of 34 segments shows."""
 SMALLER = [{"resize": {"width": 160, "height": 90}}]
 CONFIGS = {
     "one session": {"output": {"video": {"codec": "mjpeg", "quality": 5}}, "segments": "off", "stages": SMALLER},
@@ -44,4 +45,4 @@ def test_a_long_run_takes_no_more_than_a_short_one(clip: Path, tmp_path: Path, n
     assert (told["segments"] > 10) is (name == "segments")
     early = max(size for frames, size in told["marks"] if frames <= WARM)
     later = max(size for frames, size in told["marks"] if frames > WARM)
-    assert later <= 1.01 * early + SPARE
+    assert later <= 1.01 * early + SPARE[name]
