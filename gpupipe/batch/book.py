@@ -71,6 +71,10 @@ class Book:
         self._path, self._folder, self._made_by = folder / NAME, folder, made_by
         self._entries: dict[str, Entry] = {}
         self._lock = threading.Lock()
+        self._read()
+
+    def _read(self) -> None:
+        """Again before each file: another batch into the same folder may have done it meanwhile."""
         try:
             lines = self._path.read_bytes().splitlines() if self._path.exists() else []
         except OSError as error:
@@ -85,8 +89,10 @@ class Book:
     def standing(self, job: Job) -> Entry | None:
         """The entry that still holds: nothing that it was made of or by has changed, and the output is as it was left.
 
-        None for a failure that need not repeat itself.
+        None for a failure that need not repeat itself. Raises MediaError where the record cannot be read.
         """
+        with self._lock:
+            self._read()
         entry = self._entries.get(self._key(job))
         if entry is None or entry.made_by != self._made_by or not self._untouched(entry, job):
             return None

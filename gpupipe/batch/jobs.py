@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import string
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -36,7 +37,10 @@ def sources(words: Sequence[str], lists: Sequence[Path]) -> list[Path]:
     found: dict[Path, Path] = {}
     for where, word in (*(("INPUT", word) for word in words), *_listed(lists)):
         for path in _matches(word, where):
-            found.setdefault(path.resolve(), path)
+            try:
+                found.setdefault(path.resolve(), path)
+            except OSError as error:
+                raise describe_os_error(error, path) from None
     if not found:
         raise ConfigError("no input", hint="give files, patterns, or --list FILE")
     return list(found.values())
@@ -57,6 +61,14 @@ def _listed(lists: Iterable[Path]) -> Iterable[tuple[str, str]]:
 
 def _matches(word: str, where: str) -> list[Path]:
     path = Path(word)
+    try:
+        os.stat(path)  # noqa: PTH116  asks what can be asked at all
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        if not glob.has_magic(word) or isinstance(error, ValueError):
+            why = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(f"is no path that can be read: {why}", where=where, hint="check the list") from None
     if path.is_dir():
         hint = f"a pattern takes the files in it: '{word.rstrip('/')}/*'"
         raise ConfigError(f"{word} is a folder", where=where, hint=hint)

