@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import signal
+import socket
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from gpupipe.render.ledger import Ledger
     from gpupipe.render.progress import Meter, StopFlag
 
+_HOST_PORT = re.compile(r"(?:ray://)?\[?([0-9A-Za-z.:_-]+?)\]?:([0-9]{1,5})")
+KNOCK = 20.0
+"""Seconds to wait for a cluster's port to open."""
 STORE = 256 << 20
 """Bytes of the object store of a cluster that is started here: a few chunks of segments pass through it."""
 
@@ -82,6 +87,7 @@ def _token(ledger: Ledger) -> Iterator[str]:
 def _cluster(address: str | None) -> Iterator[Any]:
     """Ray, connected."""
     ray = import_ray()
+    _knock(address)
     here = {} if address else {"include_dashboard": False, "object_store_memory": STORE}
     try:
         with _signals_kept():
@@ -95,6 +101,18 @@ def _cluster(address: str | None) -> Iterator[Any]:
     finally:
         with suppress(Exception):
             ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Raises FarmError where nobody listens at HOST:PORT: Ray would wait for good there, deaf to signals."""
+    match = _HOST_PORT.fullmatch(address or "")
+    if match is None:
+        return
+    try:
+        socket.create_connection((match[1], int(match[2])), KNOCK).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise FarmError(f"Ray cannot be reached: {why}", where=address, hint="check the address") from None
 
 
 @contextmanager

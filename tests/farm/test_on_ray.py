@@ -103,8 +103,9 @@ def test_without_ray(cli, job, tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.timeout(LIMIT + 60)
-def test_no_cluster_there(work: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gpupipe", "farm", "run", "--address", "ray://127.0.0.1:9", work / "c.yaml",
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:9", "127.0.0.1:9", "no-such-host.invalid:6379"])
+def test_no_cluster_there(work: Path, tmp_path: Path, address: str) -> None:
+    command = [sys.executable, "-m", "gpupipe", "farm", "run", "--address", address, work / "c.yaml",
                work / "s.mkv", tmp_path / "o.mp4"]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False, env=environment)
