@@ -105,6 +105,8 @@ def _cluster(address: str | None) -> Iterator[Any]:
 
 def _knock(address: str | None) -> None:
     """Raises FarmError where nobody listens at HOST:PORT: Ray would wait for good there, deaf to signals."""
+    if address == "auto":
+        address = _found()
     match = _HOST_PORT.fullmatch(address or "")
     if match is None:
         return
@@ -113,6 +115,16 @@ def _knock(address: str | None) -> None:
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise FarmError(f"Ray cannot be reached: {why}", where=address, hint="check the address") from None
+
+
+def _found() -> str | None:
+    """What Ray takes `auto` for: also a cluster that is gone and left its address behind."""
+    with suppress(Exception):  # Ray's own affair; where it is another by now, Ray says itself what is wrong
+        from ray._private.services import canonicalize_bootstrap_address  # noqa: PLC0415
+
+        found = canonicalize_bootstrap_address("auto")
+        return found if isinstance(found, str) else None
+    return None
 
 
 @contextmanager
