@@ -111,7 +111,7 @@ def run(
             console.warning(notice.code, notice.message)
         farm = Farm(address, cores, patience, url, cache, lambda text: _tell(console, text), metrics_port)
         with (
-            observing(plan, watch, journal, report, overwrite=overwrite) as observer,
+            observing(plan, watch, journal, report, config, overwrite=overwrite) as observer,
             exporting(console, metrics_port, plan, watch, journal),
         ):
             with (

@@ -13,6 +13,7 @@ import click
 
 from gpupipe.errors import GpupipeError
 from gpupipe.media.output import OutputFile, describe_os_error
+from gpupipe.render.facts import inputs
 from gpupipe.report.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -100,15 +101,15 @@ class Observer:
 
 @contextmanager
 def observing(
-    plan: Plan, watch: Watch, journal: Journal, reports: tuple[Path, ...], *, overwrite: bool
+    plan: Plan, watch: Watch, journal: Journal, reports: tuple[Path, ...], config: Path, *, overwrite: bool
 ) -> Iterator[Observer]:
     """While it is entered the run is recorded; a failure of the run is reported too, and goes on.
 
-    Raises MediaError before the run where a report could not be written.
+    Raises MediaError before the run where a report could not be written, or is a file that the run reads or writes.
     """
-    inputs = (plan.source.path, plan.output)
+    apart = (*inputs(plan), config, plan.output)
     with ExitStack() as stack:
-        files = tuple(stack.enter_context(OutputFile(p, overwrite=overwrite, inputs=inputs)) for p in reports)
+        files = tuple(stack.enter_context(OutputFile(p, overwrite=overwrite, inputs=apart)) for p in reports)
         observer = Observer(plan, watch, journal, files)
         try:
             yield observer

@@ -11,6 +11,7 @@ from gpupipe.cli.job import prepare
 from gpupipe.cli.options import PATH, as_json, job
 from gpupipe.media.output import OutputFile, describe_os_error
 from gpupipe.plan.stored import dump
+from gpupipe.render.facts import inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +48,7 @@ def command(
     console.quiet, console.json_log = quiet, log == "json"
     plan = prepare(config, input, output, device=device, strict=strict, keep=save is not None)
     if save is not None:
-        write_plan(plan, save, overwrite=overwrite)
+        write_plan(plan, save, config, overwrite=overwrite)
     if as_json:
         console.json(plan.to_json())
     else:
@@ -56,9 +57,9 @@ def command(
         console.warning(notice.code, notice.message)
 
 
-def write_plan(plan: Plan, path: Path, *, overwrite: bool) -> None:
-    """Raises MediaError where the file cannot be written."""
-    with OutputFile(path, overwrite=overwrite, inputs=(plan.source.path, plan.output)) as target:
+def write_plan(plan: Plan, path: Path, config: Path, *, overwrite: bool) -> None:
+    """Raises MediaError where the file cannot be written, or is one that the run reads or writes."""
+    with OutputFile(path, overwrite=overwrite, inputs=(*inputs(plan), config, plan.output)) as target:
         try:
             target.path.write_text(json.dumps(dump(plan), indent=1) + "\n", encoding="utf-8")
         except OSError as error:

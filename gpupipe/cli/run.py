@@ -77,7 +77,7 @@ def command(
         journal = Journal(console.first, console.say)
         watch = Watch()
         with (
-            observing(plan, watch, journal, report, overwrite=overwrite) as observer,
+            observing(plan, watch, journal, report, config, overwrite=overwrite) as observer,
             exporting(console, metrics_port, plan, watch, journal),
         ):
             result, audit = _carry_out(

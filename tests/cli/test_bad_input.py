@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -327,3 +328,14 @@ def test_a_failed_run_leaves_an_older_output_alone(refused, job, clip, sources, 
     refused("--overwrite", "--", job("output: {video: {encoder: libx264, preset: turbo}}"), clip, out)
     refused("--overwrite", "--", job(f"range: {{start: 0.001, end: 0.002}}\n{X264}"), clip, out)
     assert out.read_text() == "older"
+
+
+def test_reports_and_plans_replace_nothing_that_the_run_reads(refused, job, clip, tmp_path):
+    shutil.copy(Path(__file__).parents[2] / "configs/assets/logo.png", tmp_path / "logo.json")
+    config = job(f"stages: [overlay: {{image: '{tmp_path}/logo.json'}}]\n")
+    shutil.copy(config, tmp_path / "c.json")
+    for name in ("c.json", "logo.json"):
+        words = ("--overwrite", "--report", tmp_path / name, "--", tmp_path / "c.json", clip, tmp_path / "o.mkv")
+        assert "the output is the input" in refused(*words)
+        words = ("--overwrite", "--save", tmp_path / name, "--", tmp_path / "c.json", clip, tmp_path / "o.mkv")
+        assert "the output is the input" in refused(*words, verb="plan")
