@@ -37,7 +37,7 @@ stages: [{resize: {width: 640, height: 360}}, {warp: {rotate: 5}}]}"""
 GPU = SimpleNamespace(
     device="cuda:0", decoder="nvdec", encoder=SimpleNamespace(encoder="nvjpeg"), device_bytes=5 << 30, segments=()
 )
-LOOPS = 100
+LOOPS = 300
 """Of a clip of two seconds, so that the render takes longer than the test; it is stopped when all is seen."""
 
 
@@ -88,7 +88,10 @@ def test_every_query_of_the_dashboard_has_series(running, tmp_path, monkeypatch)
             while not (earlier := own(target)) and time.monotonic() < end:  # beside other work it may not have begun
                 time.sleep(0.25)
             time.sleep(1.5)  # several scrapes
-            (seen,) = computed(server)
+            while not (found := computed(server)) and time.monotonic() < end:  # a scrape that came too late left none
+                assert process.poll() is None, "the render ended too early"
+                time.sleep(0.25)
+            (seen,) = found
             assert 0 < earlier <= seen <= own(target)
             busy = {
                 s["metric"]["kind"]: float(s["value"][1]) for s in server.query(in_test(dict(QUERIES)["Lanes at work"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from gpupipe.render.lanes import Crew
 from gpupipe.render.sessions import EncoderSessions
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codecs"))
+import nvenc_double
 import nvenc_on_cpu
 from nvenc_on_cpu import Limited
 
@@ -61,6 +63,13 @@ def test_with_fewer_sessions_than_runners_the_file_is_the_same(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     free, few = Limited(64), Limited(most)
+    encode = nvenc_double.PyNvEncoder.Encode
+
+    def slow(*arguments: object) -> object:
+        time.sleep(0.004)  # so that whoever else wants a session asks for it meanwhile
+        return encode(*arguments)
+
+    monkeypatch.setattr(nvenc_double.PyNvEncoder, "Encode", slow)
     nvenc_on_cpu.use(monkeypatch, free)
     assert len(run(clip, tmp_path / "free.mp4")) == 0
     assert free.most_open == 4
