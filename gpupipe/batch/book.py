@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,13 +29,13 @@ State = Literal["done", "failed"]
 class Entry:
     """How one file ended, and what it was made of."""
 
-    output: str
-    """Its name in the folder."""
     source: str
     state: State
-    made_by: str
-    """Digest of config and version."""
-    files: dict[str, dict[str, object]]
+    output: str = ""
+    """Its name in the folder; the book puts it in."""
+    made_by: str = ""
+    """Digest of config and version; the book puts it in."""
+    files: dict[str, dict[str, object]] = field(default_factory=dict)
     """Fingerprints of all that was read, by absolute path."""
     size: int = 0
     modified: int = 0

@@ -111,11 +111,12 @@ class Batch:
         try:
             entry = self._carry_out(job, room, journal)
         except StoppedError:
-            return Finished(job, "stopped", _entry(job, "failed", reason="stopped"))
+            return Finished(job, "stopped", Entry(str(job.source), "failed", reason="stopped"))
         except GpupipeError as error:
             return self._failed(job, error)
         except Exception as error:  # noqa: BLE001  the other files have nothing to do with it
-            return Finished(job, "failed", _entry(job, "failed", reason=f"a bug: {error!r}", exit_code=3), bug=error)
+            entry = Entry(str(job.source), "failed", reason=f"a bug: {error!r}", exit_code=3)
+            return Finished(job, "failed", entry, bug=error)
         self.book.add(job, entry)
         return Finished(job, "done", entry, tuple(str(one) for one in journal.entries.values()))
 
@@ -140,8 +141,8 @@ class Batch:
                 )  # fmt: skip
         assert isinstance(read, dict)
         stat = job.output.stat()
-        return _entry(
-            job, "done", files=read, size=stat.st_size, modified=stat.st_mtime_ns, frames=result.frames,
+        return Entry(
+            str(job.source), "done", files=read, size=stat.st_size, modified=stat.st_mtime_ns, frames=result.frames,
             seconds=round(result.seconds, 3), warnings=len(journal),
         )  # fmt: skip
 
@@ -149,29 +150,8 @@ class Batch:
         files: dict[str, dict[str, object]] = {}
         if isinstance(error, SourceError) and job.source.is_file():
             files[str(job.source.absolute())] = fingerprint(job.source)
-        entry = _entry(job, "failed", files=files, reason=str(error), exit_code=error.exit_code, lasting=bool(files))
+        entry = Entry(
+            str(job.source), "failed", files=files, reason=str(error), exit_code=error.exit_code, lasting=bool(files)
+        )
         self.book.add(job, entry)
         return Finished(job, "failed", entry)
-
-
-def _entry(
-    job: Job, state: Literal["done", "failed"], *, files: dict[str, dict[str, object]] | None = None, size: int = 0,
-    modified: int = 0, frames: int = 0, seconds: float = 0.0, warnings: int = 0, reason: str = "", exit_code: int = 0,
-    lasting: bool = False,
-) -> Entry:  # fmt: skip
-    """The book fills in what is its own."""
-    return Entry(
-        "",
-        str(job.source),
-        state,
-        "",
-        files or {},
-        size,
-        modified,
-        frames,
-        seconds,
-        warnings,
-        reason,
-        exit_code,
-        lasting,
-    )

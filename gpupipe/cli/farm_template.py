@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import click
 import yaml
 
-from gpupipe.cli.job import prepare
+from gpupipe.cli.job import apart, prepare
 from gpupipe.cli.options import PATH, job
 from gpupipe.cli.plan import write_plan
 from gpupipe.farm.openjd import template
 from gpupipe.media.output import OutputFile, describe_os_error
-from gpupipe.render.facts import inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,17 +59,18 @@ def template_(
     plan = prepare(config, input, output, device=device, strict=strict, keep=True)
     saved = to.with_name(f"{to.name}.plan")
     write_plan(plan, saved, config, overwrite=overwrite)
-    apart = (*inputs(plan), config, plan.output)
-    _write(template(plan, saved.name, together=together, overwrite=overwrite), to, apart, overwrite=overwrite)
+    _write(
+        template(plan, saved.name, together=together, overwrite=overwrite), to, apart(plan, config), overwrite=overwrite
+    )
     for notice in plan.warnings:
         console.warning(notice.code, notice.message)
     console.say(f"done: {to}: {len(plan.segments)} segments; the plan is {saved}")
     console.event("done", template=to, plan=saved, segments=len(plan.segments))
 
 
-def _write(made: dict[str, Plain], path: Path, apart: tuple[Path, ...], *, overwrite: bool) -> None:
+def _write(made: dict[str, Plain], path: Path, kept: tuple[Path, ...], *, overwrite: bool) -> None:
     text = json.dumps(made, indent=2) if path.suffix == ".json" else yaml.safe_dump(made, sort_keys=False, width=120)
-    with OutputFile(path, overwrite=overwrite, inputs=apart) as target:
+    with OutputFile(path, overwrite=overwrite, inputs=kept) as target:
         try:
             target.path.write_text(text, encoding="utf-8")
         except OSError as error:

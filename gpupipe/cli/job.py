@@ -11,6 +11,7 @@ from gpupipe.config import Config, load_config
 from gpupipe.errors import ConfigError, PlanError
 from gpupipe.media.probe import probe
 from gpupipe.plan import Plan, make_plan
+from gpupipe.render.facts import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,11 @@ def plan_of(path: Path, config: Config, source: Path, output: Path, *, device: s
 
             check(plan)
     return plan
+
+
+def apart(plan: Plan, config: Path) -> tuple[Path, ...]:
+    """What a run reads and writes, its config too: nothing else that is written may replace it."""
+    return (*inputs(plan), config, plan.output)
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpupipe.cli.job import apart
 from gpupipe.errors import GpupipeError
 from gpupipe.media.output import OutputFile, describe_os_error
-from gpupipe.render.facts import inputs
 from gpupipe.report.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -107,9 +107,10 @@ def observing(
 
     Raises MediaError before the run where a report could not be written, or is a file that the run reads or writes.
     """
-    apart = (*inputs(plan), config, plan.output)
     with ExitStack() as stack:
-        files = tuple(stack.enter_context(OutputFile(p, overwrite=overwrite, inputs=apart)) for p in reports)
+        files = tuple(
+            stack.enter_context(OutputFile(p, overwrite=overwrite, inputs=apart(plan, config))) for p in reports
+        )
         observer = Observer(plan, watch, journal, files)
         try:
             yield observer

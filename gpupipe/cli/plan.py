@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpupipe.cli.job import prepare
+from gpupipe.cli.job import apart, prepare
 from gpupipe.cli.options import PATH, as_json, job
 from gpupipe.media.output import OutputFile, describe_os_error
 from gpupipe.plan.stored import dump
-from gpupipe.render.facts import inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +58,7 @@ def command(
 
 def write_plan(plan: Plan, path: Path, config: Path, *, overwrite: bool) -> None:
     """Raises MediaError where the file cannot be written, or is one that the run reads or writes."""
-    with OutputFile(path, overwrite=overwrite, inputs=(*inputs(plan), config, plan.output)) as target:
+    with OutputFile(path, overwrite=overwrite, inputs=apart(plan, config)) as target:
         try:
             target.path.write_text(json.dumps(dump(plan), indent=1) + "\n", encoding="utf-8")
         except OSError as error:

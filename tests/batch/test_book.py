@@ -26,7 +26,7 @@ def job(tmp_path: Path) -> Job:
 
 def entry(job: Job) -> dict[str, object]:
     files, stat = {str(job.source): fingerprint(job.source)}, job.output.stat()
-    made = plain(Entry("a.mp4", "a.mov", "done", "me", files, stat.st_size, stat.st_mtime_ns, reason="all is well"))
+    made = plain(Entry("a.mov", "done", "a.mp4", "me", files, stat.st_size, stat.st_mtime_ns, reason="all is well"))
     assert isinstance(made, dict)
     return made
 
