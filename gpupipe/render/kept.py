@@ -130,11 +130,12 @@ class telling:  # noqa: N801  reads as a statement: with telling(ledger)
         """Nothing to do."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        ledger = self._ledger
-        if error is not None:
-            ledger.log("stopped", why=str(error) or type(error).__name__, kept=len(ledger.pieces))
-        if isinstance(error, GpupipeError) and ledger.pieces:
-            done = f"{len(ledger.pieces)} of {len(ledger.plan.segments)} segments are kept, the same command goes on"
+        if error is None:
+            return
+        ledger, kept = self._ledger, self._ledger.kept()
+        ledger.log("stopped", why=str(error) or type(error).__name__, kept=kept)
+        if isinstance(error, GpupipeError) and kept:
+            done = f"{kept} of {len(ledger.plan.segments)} segments are kept, the same command goes on"
             error.hint = done if error.hint is None or isinstance(error, StoppedError) else f"{error.hint}; {done}"
 
 

@@ -240,6 +240,10 @@ class Ledger:
     def _finished(self) -> list[Path]:
         return list((self.folder / SEGMENTS).glob("*.seg"))
 
+    def kept(self) -> int:
+        """Segments that lie there, also those that a node has just finished and has not told of yet."""
+        return len(self._finished())
+
     def clear(self) -> None:
         """Throws all that is done away; the folder stays."""
         self.sweep()

@@ -13,7 +13,7 @@ import av
 import pytest
 
 from gpupipe.config import parse_config
-from gpupipe.errors import MediaError
+from gpupipe.errors import MediaError, StoppedError
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
@@ -129,3 +129,18 @@ def test_a_folder_without_a_run_is_not_left(tmp_path: Path, corpus: Path) -> Non
         ledger.begin()
         assert ledger.folder.is_dir()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_segment_that_a_node_has_not_told_of_yet_is_kept_too(tmp_path: Path, corpus: Path) -> None:
+    config = {"output": X264, "resume": "keep", "segments": {"seconds": 0.1}}
+    source = probe(corpus / "files" / "vfr_63_frames_59_distinct_durations.mp4")
+    plan = make_plan(parse_config(config), source, tmp_path / "o.mp4", device="cpu")
+
+    def fill(ledger: Ledger, *_: object) -> None:
+        assert not ledger.pieces
+        ledger.path(0).touch()  # by its last name: whole
+        raise StoppedError("stopped on request")
+
+    with pytest.raises(StoppedError) as told:
+        render(plan, overwrite=False, journal=Journal(), stop=threading.Event(), fill=fill)
+    assert told.value.hint == f"1 of {len(plan.segments)} segments are kept, the same command goes on"
