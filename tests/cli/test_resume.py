@@ -249,7 +249,7 @@ def test_what_changed_is_told(cli, words, monkeypatch, tmp_path, source, rendere
     other.write_bytes(source.read_bytes())
     assert "s2.mkv" in cli(*words[:3], str(other), words[-1]).err
     with monkeypatch.context() as patch:
-        patch.setattr("gpupipe.plan.__version__", "9.9.9")
+        patch.setattr("gpupipe.plan.make.__version__", "9.9.9")
         assert "gpupipe was 0.1.0, is 9.9.9" in cli(*words).err
     with monkeypatch.context() as patch:
         patch.setattr(av, "__version__", "99.1")

@@ -146,7 +146,7 @@ def test_a_file_that_is_no_library_is_told(tmp_path, monkeypatch) -> None:
 def with_gpu(monkeypatch) -> None:
     """A plan for a machine whose GPU decodes nothing and has nvJPEG."""
     monkeypatch.setattr(nvjpeg, "supports", lambda *_: None)
-    monkeypatch.setattr("gpupipe.plan.pick_device", lambda _: "cuda:0")
+    monkeypatch.setattr("gpupipe.plan.machine.pick_device", lambda _: "cuda:0")
 
 
 @pytest.mark.parametrize(("clip", "video", "pixels"), [

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpupipe import device, plan
+from gpupipe import device
 from gpupipe.config import parse_config
 from gpupipe.errors import CapabilityError, ConfigError, PlanError
 from gpupipe.media.probe import probe
-from gpupipe.plan import make_plan
+from gpupipe.plan import Plan, make_plan
 from gpupipe.plan.placed import placed
 from gpupipe.plan.stored import dump, load
 
@@ -21,11 +21,11 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """A double: two GPUs that decode nothing, with 8 and 6 GiB free."""
     gpus = SimpleNamespace(gpus=("one", "two"), reason=None)
     monkeypatch.setattr(device, "driver", lambda: gpus)
-    monkeypatch.setattr(plan, "choose_decoder", lambda info, _: ("libav", "a double", info.video.format))
-    monkeypatch.setattr(plan, "free_memory", lambda index: (8 << 30, 6 << 30)[index])
+    monkeypatch.setattr("gpupipe.plan.make.choose_decoder", lambda info, _: ("libav", "a double", info.video.format))
+    monkeypatch.setattr("gpupipe.plan.machine.free_memory", lambda index: (8 << 30, 6 << 30)[index])
 
 
-def made(corpus: Path, config: dict, **words: object) -> plan.Plan:
+def made(corpus: Path, config: dict, **words: object) -> Plan:
     info = probe(corpus / "files" / "bt601_full_range.mp4")
     stages = [{"warp": {"rotate": 3}}]
     return make_plan(parse_config({"stages": stages, **config}), info, Path("o.mp4"), **words)

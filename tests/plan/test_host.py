@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpupipe import plan as planning
 from gpupipe.config import parse_config
 from gpupipe.device import host
 from gpupipe.device.host import Room, rooms
 from gpupipe.errors import PlanError
 from gpupipe.media.probe import probe
-from gpupipe.plan import make_plan
+from gpupipe.plan import machine, make_plan
+from gpupipe.plan.chain import ChainBuilder
 from gpupipe.plan.host import HostNeed, fit_host
 from gpupipe.sample import make_sample
 
@@ -67,15 +67,14 @@ def test_a_limit_of_the_config_makes_sessions_fewer_and_says_so(clip: Path, tmp_
 
 
 def test_a_limit_on_the_gpu_is_planned_with(clip: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(planning, "free_memory", lambda _: 100 * GIB)
+    monkeypatch.setattr(machine, "free_memory", lambda _: 100 * GIB)
     seen = []
-    monkeypatch.setattr(planning, "fit", lambda *a, **_: seen.append(a[3]) or planning.Budget(1, 4, 0, ""))
+    monkeypatch.setattr(machine, "fit", lambda *a, **_: seen.append(a[3]) or machine.Budget(1, 4, 0, ""))
     config = parse_config({"memory": {"device": "6G"}, "stages": [{"resize": {"width": 64, "height": 36}}]})
     info = probe(clip)
-    builder = planning.ChainBuilder(info.video.format)
+    builder = ChainBuilder(info.video.format)
     builder.upload("cuda:0")
-    choice = planning.choose_encoder(config.output.video, info.video.format, "cpu")
-    planning._memory(config, info.video.format, builder, choice, sessions=1, places=("cuda:0",))
+    machine.device_budget(config, info.video.format, builder.steps, "libx264", 1, places=("cuda:0",))
     assert seen == [6 * GIB]
 
 
@@ -107,7 +106,7 @@ def test_a_network_on_the_cpu_is_planned_with_a_share_of_what_is_left(
               "model": [{"resize": {"width": 1280, "height": 720}}, {"model": {"card": "realesr-animevideov3-x2"}}]}  # fmt: skip
     made = {}
     for left in (64 * GIB, 4 * GIB):
-        monkeypatch.setattr(planning, "rooms", lambda _, left=left: [Room(left, 64 * GIB)])
+        monkeypatch.setattr(machine, "rooms", lambda _, left=left: [Room(left, 64 * GIB)])
         for name, chain in stages.items():
             config = parse_config({"stages": chain, "output": {"video": {"encoder": "libx264"}}})
             made[left, name] = make_plan(config, probe(clip), tmp_path / "o.mp4", device="cpu").host_bytes
