@@ -8,10 +8,11 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 
 from gpupipe.bench.flow import Discard, Run, Stopwatch, unwritten
+from gpupipe.codecs.encoders import encoder_facts
 from gpupipe.device import open_lane
 from gpupipe.errors import NoSessionError
 from gpupipe.plan.memory import ENCODE_LANES
-from gpupipe.render.codecs import STAND_ALONE, make_encoder
+from gpupipe.render.codecs import make_encoder
 from gpupipe.render.lanes import Crew
 from gpupipe.render.segmented import in_lanes
 
@@ -50,7 +51,7 @@ def keep(plan: Plan, stop: StopFlag) -> list[FrameBatch]:
     batches: list[FrameBatch] = []
     unwritten(plan, lambda _: _Keep(batches), stop)
     batches.sort(key=lambda batch: batch.pts)
-    if plan.encoder.encoder in STAND_ALONE or batches[0].native is not None or batches[0].format.device != "cpu":
+    if encoder_facts(plan.encoder.encoder).alone or batches[0].native is not None or batches[0].format.device != "cpu":
         return batches
     return [single for batch in batches for single in _native(batch, plan)]
 
@@ -71,7 +72,7 @@ def encoder_alone(plan: Plan, kept: list[FrameBatch], frames: int) -> Run:
     With as many encoders side by side as the plan has.
     """
     lanes = plan.sessions
-    if plan.encoder.encoder in STAND_ALONE and plan.decoder == "nvdec" and in_lanes(plan):
+    if encoder_facts(plan.encoder.encoder).alone and plan.decoder == "nvdec" and in_lanes(plan):
         lanes = ENCODE_LANES
     watch = Stopwatch()
     places: list[Lane] = [open_lane(plan.device) for _ in range(lanes)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from gpupipe.codecs.encoders import encoder_facts
 from gpupipe.config import Config, MemoryLimits, Output, SegmentLength, TimeRange, VideoOutput
 from gpupipe.errors import MediaError, PlanError
 from gpupipe.media.probe import probe
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from gpupipe.media.source import SourceInfo
 
 SUFFIXES = {"h264": ".mp4", "hevc": ".mp4", "av1": ".mp4", "mjpeg": ".mov", "prores": ".mov", "dnxhd": ".mov"}
-BY_ENCODER = {"nvjpeg": "mjpeg", "prores_torch": "prores", "prores_ks": "prores"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Subject:
     def on_cpu(self, frames: int) -> Plan:
         """The same config on all cores of the CPU, with the encoder that it has for the codec. Raises PlanError."""
         video = self.config.output.video
-        if video.encoder in ("nvenc", "nvjpeg"):
+        if encoder_facts(video.encoder).needs_gpu:
             codec = self.plan(1).encoder.codec
             video = video.model_copy(update={"encoder": "auto", "codec": codec, "options": {}})
         plan = self.plan(frames, device="cpu", video=video, name="cpu")
@@ -90,7 +90,8 @@ def _suffix(output: Output) -> str:
         return own
     video = output.video
     named = "codec" in video.model_fields_set or video.encoder == "auto"
-    return SUFFIXES.get(video.codec if named else BY_ENCODER.get(video.encoder, ""), ".mkv")
+    codec = video.codec if named else (*encoder_facts(video.encoder).codecs, "")[0]
+    return SUFFIXES.get(codec, ".mkv")
 
 
 def open_subject(config: Config, path: Path, folder: Path, *, device: str, frames: int | None) -> Subject:

@@ -13,8 +13,6 @@ _MPEG = tuple(Fraction(n, 1001) for n in (24000, 30000, 60000)) + tuple(Fraction
 """ISO/IEC 13818-2, table 6-4."""
 _CLOCK = 65535
 """Largest vop_time_increment_resolution of ISO/IEC 14496-2."""
-COUNTING = frozenset({"mpeg1video", "mpeg2video", "mpeg4"})
-"""Libav's encoders of that kind."""
 
 
 def bitstream_rate(encoder: str, rate: Fraction) -> Fraction:

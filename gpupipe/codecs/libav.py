@@ -10,7 +10,8 @@ import av
 import av.error
 import av.logging
 
-from gpupipe.codecs.frame_numbers import COUNTING, FrameNumbers, bitstream_rate
+from gpupipe.codecs.encoders import encoder_facts
+from gpupipe.codecs.frame_numbers import FrameNumbers, bitstream_rate
 from gpupipe.codecs.libav_log import captured_log, captured_stderr, reason
 from gpupipe.codecs.libav_options import FLAG_GLOBAL_HEADER, FLAG_INTERLACED, check_options, rate_control
 from gpupipe.color import AV_RANGE
@@ -111,7 +112,7 @@ class LibavEncoder:
         self._durations: dict[int, int] = {}
         self._fields: av.filter.Graph | None = None
         step = 1 / (settings.rate * settings.time_base)
-        self._numbers = FrameNumbers(step) if settings.encoder in COUNTING else None
+        self._numbers = FrameNumbers(step) if encoder_facts(settings.encoder).counts else None
         self._stream = self._open()
         self._context = self._stream.codec_context
 

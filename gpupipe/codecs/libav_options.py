@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import av
 
 from gpupipe.codecs import x264_cpu
+from gpupipe.codecs.encoders import encoder_facts
 from gpupipe.errors import PlanError
 
 if TYPE_CHECKING:
@@ -17,23 +18,10 @@ if TYPE_CHECKING:
 FLAG_QSCALE, FLAG_GLOBAL_HEADER, FLAG_INTERLACED = 1 << 1, 1 << 22, (1 << 18) | (1 << 29)
 QP_TO_LAMBDA = 118  # FF_QP2LAMBDA of libavutil
 
-CRF = {"libx264": 18.0, "libx264rgb": 18.0, "libx265": 20.0, "libsvtav1": 25.0, "libvpx-vp9": 24.0}
-"""Encoders with constant rate factor, and the default that looks about alike on each one's own scale."""
-_MPEG = {"mjpeg", "mpeg2video", "mpeg4"}
-QSCALE = {"mjpeg": 3.0, "mpeg2video": 3.0, "mpeg4": 3.0, "prores_ks": None}
-"""Encoders with a quantiser scale, and its default; None leaves the encoder's own rate control."""
 SVT_PRESETS = {
     "ultrafast": 12, "superfast": 11, "veryfast": 10, "faster": 9, "fast": 8, "medium": 7, "slow": 5, "slower": 4,
     "veryslow": 3,
 }  # fmt: skip
-
-
-QUALITY = {
-    "libx264": (0, 51), "libx264rgb": (0, 51), "libx265": (0, 51), "libsvtav1": (0, 63), "libvpx-vp9": (0, 63),
-    "mpeg2video": (1, 31), "mpeg4": (1, 31), "prores_ks": (1, 64), "mjpeg": (1, 100),
-}  # fmt: skip
-"""Ends of each scale; the libraries take what lies beyond for the end, or refuse it in words of their own."""
-WHOLE_QUALITY = frozenset({"libsvtav1", "libvpx-vp9"})
 OWNED = {
     "time_base": "an fps stage changes the rate",
     "pkt_timebase": "an fps stage changes the rate",
@@ -65,44 +53,42 @@ def check_options(settings: EncoderSettings) -> None:
             raise PlanError(f"flags begin with + or -, not {value!r}", where=f"output.video.options.{key}", hint=hint)
     if settings.preset is not None and "preset" not in private:
         raise PlanError(f"{settings.encoder} has no presets", where="output.video.preset", hint="leave the key out")
-    if settings.quality is not None and settings.encoder not in CRF and settings.encoder not in QSCALE:
+    if settings.quality is not None and encoder_facts(settings.encoder).scale is None:
         hint = "leave the key out; profiles and the like go under options"
         raise PlanError(f"{settings.encoder} has no quality setting", where="output.video.quality", hint=hint)
     _check_quality(settings)
 
 
 def _check_quality(settings: EncoderSettings) -> None:
-    quality, encoder = settings.quality, settings.encoder
-    if quality is None or encoder not in QUALITY:
+    quality, scale = settings.quality, encoder_facts(settings.encoder).scale
+    if quality is None or scale is None:
         return
-    low, high = QUALITY[encoder]
-    whole = encoder in WHOLE_QUALITY
-    if not low <= quality <= high or (whole and quality != round(quality)):
-        kind = "a whole number " if whole else ""
-        message = f"quality of {encoder} is {kind}from {low} to {high}, not {quality:g}"
+    if not scale.least <= quality <= scale.most or (scale.whole and quality != round(quality)):
+        kind = "a whole number " if scale.whole else ""
+        message = f"quality of {settings.encoder} is {kind}from {scale.least:g} to {scale.most:g}, not {quality:g}"
         raise PlanError(message, where="output.video.quality")
 
 
 def rate_control(context: av.VideoCodecContext, settings: EncoderSettings) -> None:
     """Sets quality or bitrate, preset, HDR parameters and the user's options on an encoder not yet open."""
-    options = _speed(settings)
+    options, scale = _speed(settings), encoder_facts(settings.encoder).scale
+    quality = scale.default if scale is not None and settings.quality is None else settings.quality
     if settings.bitrate is not None:
         context.bit_rate = settings.bitrate
-    elif settings.encoder in CRF:
-        options["crf"] = f"{CRF[settings.encoder] if settings.quality is None else settings.quality:g}"
-        context.bit_rate = 0
-    else:
-        scale = QSCALE.get(settings.encoder) if settings.quality is None else settings.quality
-        if settings.codec == "mjpeg" and settings.quality is not None:
-            scale = jpeg_scale(settings.quality)
-        if scale is not None:
+    elif scale is not None and quality is not None:
+        if scale.kind == "crf":
+            options["crf"] = f"{quality:g}"
+            context.bit_rate = 0
+        else:
+            if settings.codec == "mjpeg" and settings.quality is not None:
+                quality = jpeg_scale(settings.quality)
             context.flags |= FLAG_QSCALE
             # As an option: PyAV's attribute multiplies by FF_QP2LAMBDA itself. The encoders of MPEG's family read the
             # quality of each frame instead, which PyAV does not set; a range of one scale holds them to it.
-            options["global_quality"] = str(round(scale * QP_TO_LAMBDA))
-            if settings.encoder in _MPEG:
+            options["global_quality"] = str(round(quality * QP_TO_LAMBDA))
+            if scale.kind == "frame quantiser":
                 context.flags &= ~FLAG_QSCALE
-                options["qmin"] = options["qmax"] = str(max(1, round(scale)))
+                options["qmin"] = options["qmax"] = str(max(1, round(quality)))
     location = settings.input_format.color.chroma_location
     if location is not None and settings.input_format.pixels.chroma_shift == (1, 1):
         options["chroma_sample_location"] = location.value

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import av
 import av.error
 
+from gpupipe.codecs.encoders import DEVICE_ENCODERS, encoder_facts, usual_encoder
 from gpupipe.color import ChromaLocation, Matrix, Range
 from gpupipe.errors import CapabilityError, PlanError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat, PixelFormat, pixel_format
@@ -15,24 +16,7 @@ from gpupipe.format import PIXEL_FORMATS, FrameFormat, PixelFormat, pixel_format
 if TYPE_CHECKING:
     from gpupipe.config import VideoOutput
 
-DEFAULT_ENCODERS = {
-    "h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "vp9": "libvpx-vp9", "vp8": "libvpx",
-    "prores": "prores_ks",
-}  # fmt: skip
 ALIASES = {"h265": "hevc", "x264": "h264", "x265": "hevc", "avc": "h264"}
-DEVICE_ENCODERS = {"nvenc": ("h264", "hevc", "av1"), "nvjpeg": ("mjpeg",), "prores_torch": ("prores",)}
-BY_NAME_ONLY = {"prores_torch"}
-"""Encoders that `auto` does not take: the GPU's ProRes as it now is has not run on hardware."""
-ANY_SIZE = {
-    "ffv1", "prores_torch", "prores_ks", "mjpeg", "nvjpeg", "libvpx", "libvpx-vp9", "libsvtav1", "jpeg2000", "png",
-    "tiff", "rawvideo", "magicyuv", "mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "flv", "dnxhd", "snow", "asv1",
-}  # fmt: skip
-"""Encoders that take odd sizes with subsampled chroma; all others get even ones."""
-FIELD_ENCODERS = {
-    "libx264", "mpeg2video", "prores_torch", "prores_ks", "prores_aw", "dnxhd", "ffv1", "mjpeg", "rawvideo",
-    "huffyuv", "utvideo",
-}  # fmt: skip
-"""Encoders that keep two fields apart, or code every line by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +35,9 @@ def choose_encoder(video: VideoOutput, picture: FrameFormat, device: str) -> Cho
     Raises PlanError where a named one cannot do it; `auto` says why it did not take the GPU's.
     """
     codec = ALIASES.get(video.codec, video.codec)
-    if video.encoder in DEVICE_ENCODERS:
-        codecs = DEVICE_ENCODERS[video.encoder]
+    if (named := encoder_facts(video.encoder)).on_device:
         if "codec" not in video.model_fields_set:
-            codec = codecs[0]
+            codec = named.codecs[0]
         why_not = _device_refusal(video.encoder, codec, picture, device, video)
         if why_not:
             message = f"{video.encoder} cannot encode {codec} here: {why_not}"
@@ -68,27 +51,28 @@ def choose_encoder(video: VideoOutput, picture: FrameFormat, device: str) -> Cho
             )
         return Choice(found.canonical_name, found.name, "named in the config", on_device=False)
     reasons = []
-    for name, codecs in DEVICE_ENCODERS.items():
-        if codec in codecs and device != "cpu":
-            why_not = _device_refusal(name, codec, picture, device, video)
-            if name in BY_NAME_ONLY:
+    for row in DEVICE_ENCODERS:
+        if codec in row.codecs and device != "cpu":
+            why_not = _device_refusal(row.name, codec, picture, device, video)
+            if row.by_name_only:
                 why_not = why_not or "it is taken only by name until it is verified on hardware"
             if why_not is None:
-                return Choice(codec, name, f"the GPU has it for {codec}", on_device=True)
-            reasons.append(f"not {name}: {why_not}")
-    found = _libav(DEFAULT_ENCODERS.get(codec, codec), "output.video.codec")
+                return Choice(codec, row.name, f"the GPU has it for {codec}", on_device=True)
+            reasons.append(f"not {row.name}: {why_not}")
+    found = _libav(usual_encoder(codec), "output.video.codec")
     return Choice(codec, found.name, "; ".join(reasons) or f"the CPU encoder for {codec}", on_device=False)
 
 
 def _device_refusal(encoder: str, codec: str, picture: FrameFormat, device: str, video: VideoOutput) -> str | None:
-    if codec not in DEVICE_ENCODERS[encoder]:
-        return f"it makes {', '.join(DEVICE_ENCODERS[encoder])} only"
+    row = encoder_facts(encoder)
+    if codec not in row.codecs:
+        return f"it makes {', '.join(row.codecs)} only"
+    if row.needs_gpu and device == "cpu":
+        return "this run has no GPU"
     if encoder == "prores_torch":
         from gpupipe.codecs.prores import profile  # noqa: PLC0415
 
         return profile.supports(picture, options_of(video), video.quality, video.bitrate, video.preset)
-    if device == "cpu":
-        return "this run has no GPU"
     if encoder == "nvjpeg":
         from gpupipe.codecs import nvjpeg  # noqa: PLC0415
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from gpupipe import __version__
 from gpupipe.codecs import libav
 from gpupipe.codecs.base import EncoderSettings
+from gpupipe.codecs.encoders import DEVICE_ENCODERS, encoder_facts
 from gpupipe.errors import CapabilityError, PlanError
 from gpupipe.media import carry, timecode, timeline
 from gpupipe.plan.device import choose_decoder, nvdec_engines
-from gpupipe.plan.encoder import DEVICE_ENCODERS, Choice, choose_encoder, options_of
+from gpupipe.plan.encoder import Choice, choose_encoder, options_of
 from gpupipe.plan.machine import device_budget, host_budget, kept, places_of
 from gpupipe.plan.model import Notice, Plan
 from gpupipe.plan.pictures import Chain, build_chain
@@ -141,12 +142,12 @@ def _refuse(plan: Plan, config: Config, *, strict: bool) -> None:
             raise CapabilityError(
                 "device_only needs a GPU", where="memory", hint="see `gpupipe doctor`, or use `memory: auto`"
             )
-        if copies or plan.encoder.encoder not in DEVICE_ENCODERS:
+        if copies or not encoder_facts(plan.encoder.encoder).on_device:
             step = copies[0].reason if copies else f"{plan.encoder.encoder} runs on the CPU"
             raise PlanError(
                 f"pixels would pass through host memory: {step}",
                 where="memory",
-                hint=f"use {', '.join(DEVICE_ENCODERS)}, or `memory: auto`",
+                hint=f"use {', '.join(row.name for row in DEVICE_ENCODERS)}, or `memory: auto`",
             )
     if strict and plan.warnings:
         raise PlanError(
@@ -156,7 +157,7 @@ def _refuse(plan: Plan, config: Config, *, strict: bool) -> None:
 
 def _rehearse(settings: EncoderSettings) -> None:
     """Raises PlanError for what the encoder or its library would refuse or ignore."""
-    if settings.encoder not in DEVICE_ENCODERS:
+    if not encoder_facts(settings.encoder).on_device:
         libav.rehearse(settings)
     elif settings.encoder == "nvenc":
         from gpupipe.codecs import nvenc  # noqa: PLC0415

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpupipe import stages
+from gpupipe.codecs.encoders import encoder_facts
 from gpupipe.codecs.nvjpeg import lane_bytes
 from gpupipe.errors import ShortMemoryError
-from gpupipe.plan.encoder import DEVICE_ENCODERS
 from gpupipe.plan.segments import stage_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Need:
             session += _NVENC_SURFACES * self.result + _CODEC
         elif self.pixels:
             shared += ENCODE_LANES * lane_bytes(self.pixels, self.result, batch)
-        elif self.encoder in DEVICE_ENCODERS:
+        elif encoder_facts(self.encoder).on_device:
             shared += ENCODE_LANES * (4 * batch * self.result + _CODEC)
         return sessions * session + shared
 

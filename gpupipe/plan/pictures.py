@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import av
 
+from gpupipe.codecs.encoders import ENCODERS, encoder_facts
 from gpupipe.errors import PlanError
 from gpupipe.media.pixels import losses
 from gpupipe.plan.chain import ChainBuilder, at, entries
-from gpupipe.plan.encoder import ANY_SIZE, FIELD_ENCODERS, Choice, encoder_format
+from gpupipe.plan.encoder import Choice, encoder_format
 from gpupipe.plan.model import Notice, Step
 
 if TYPE_CHECKING:
@@ -106,12 +107,13 @@ def _orient(builder: ChainBuilder, matrix: tuple[int, ...], where: str) -> tuple
 
 def _finish(config: Config, info: SourceInfo, builder: ChainBuilder, choice: Choice) -> list[Notice]:
     """Conversion to the encoder's format, even sizes, download; returns what is lost on the way."""
-    source, warnings = info.video.format, []
-    if builder.format.interlaced and choice.encoder not in FIELD_ENCODERS:
+    source, warnings, row = info.video.format, [], encoder_facts(choice.encoder)
+    if builder.format.interlaced and not row.fields:
+        keep = ", ".join(sorted(one.name for one in ENCODERS if one.fields))
         raise PlanError(
             f"{choice.encoder} cannot keep the fields of an interlaced source ({builder.format.field_order})",
             where="output.video",
-            hint=f"use one of {', '.join(sorted(FIELD_ENCODERS))}, or deinterlace it with another program first",
+            hint=f"use one of {keep}, or deinterlace it with another program first",
         )
     target = encoder_format(choice, config.output.video, builder.format, source)
     before = builder.format
@@ -124,7 +126,7 @@ def _finish(config: Config, info: SourceInfo, builder: ChainBuilder, choice: Cho
     chroma = source.pixels.chroma_shift if before.pixels.family == "rgb" else before.pixels.chroma_shift
     if target.pixels.chroma_shift > chroma:
         warnings.append(Notice("chroma-reduced", f"{choice.encoder} takes {target.pixels.name}: chroma is halved"))
-    if choice.encoder not in ANY_SIZE and (message := builder.even(choice.encoder)):
+    if not row.any_size and (message := builder.even(choice.encoder)):
         warnings.append(Notice("size-evened", message))
     if builder.format.device != "cpu" and not choice.on_device:
         builder.download(choice.encoder)

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from gpupipe.plan import Plan
 
 
-STAND_ALONE = frozenset({"nvjpeg", "prores_torch"})
-"""Encoders that code every picture by itself: any lane may take any batch."""
-
-
 def make_decoder(plan: Plan, stream: av.VideoStream, lane: Lane, journal: Journal) -> Decoder:
     """The plan's decoder for an open stream: the main video."""
     video = plan.source.video

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from gpupipe.codecs.encoders import encoder_facts
 from gpupipe.codecs.libav import LibavEncoder, one_picture
 from gpupipe.device import open_lane, release
 from gpupipe.device.host import short_of_memory
@@ -17,7 +18,7 @@ from gpupipe.media.demux import Demuxer
 from gpupipe.media.output import OutputFile, check_space
 from gpupipe.render import facts
 from gpupipe.render.board import Board
-from gpupipe.render.codecs import STAND_ALONE, make_encoder
+from gpupipe.render.codecs import make_encoder
 from gpupipe.render.copied import CopiedStreams
 from gpupipe.render.feed import check_stop
 from gpupipe.render.guard import Guard, again
@@ -106,7 +107,7 @@ def _rehearse(ledger: Ledger) -> None:
         name.touch()
     muxer = open_muxer(plan, name, Journal())
     try:
-        if plan.encoder.encoder not in (*STAND_ALONE, "nvenc"):  # those are what the muxer is made for
+        if not encoder_facts(plan.encoder.encoder).on_device:  # those are what the muxer is made for
             encoder = LibavEncoder(plan.encoder)
             packets = one_picture(encoder, plan.start_pts or plan.source.video.start or 0)
             muxer.add_video(encoder.template(packets))

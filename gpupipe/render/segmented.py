@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import av
 
+from gpupipe.codecs.encoders import encoder_facts
 from gpupipe.codecs.reorder import DtsClock
 from gpupipe.errors import MediaError, SourceError
 from gpupipe.journal import Journal, Notes
 from gpupipe.media.demux import Demuxer
 from gpupipe.plan.memory import ENCODE_LANES, SLOTS
 from gpupipe.render.board import Board, Part
-from gpupipe.render.codecs import STAND_ALONE, make_encoder
+from gpupipe.render.codecs import make_encoder
 from gpupipe.render.copied import CopiedStreams
 from gpupipe.render.guard import again
 from gpupipe.render.lanes import Channel, Crew
@@ -146,7 +147,7 @@ def _device_workers(
     from gpupipe.device.cuda import release_spare  # noqa: PLC0415  imports torch
     from gpupipe.render.device_runner import Compute, DeviceRunner, EncodeLane, Job  # noqa: PLC0415
 
-    shared = plan.encoder.encoder in STAND_ALONE
+    shared = encoder_facts(plan.encoder.encoder).alone
     # Room for every slot and the end of a segment: what holds a decoder up is the lack of a slot, never the channel.
     one: Channel[Job] = Channel(crew, (SLOTS + 1) * plan.sessions)
     channels = [one if shared else Channel[Job](crew, SLOTS + 1) for _ in range(plan.sessions)]
@@ -199,7 +200,7 @@ class Join:
         return self._index if self._board is None else self._board.written
 
     def _nothing(self) -> Given:
-        return Given(exact=self._plan.encoder.encoder not in STAND_ALONE)
+        return Given(exact=not encoder_facts(self._plan.encoder.encoder).alone)
 
     def start(self, board: Board) -> None:
         """Parts come from that board from now on; the segment that is being written comes again from its beginning."""
