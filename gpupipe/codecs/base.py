@@ -39,7 +39,7 @@ class EncoderSettings:
     options: dict[str, str] = field(default_factory=dict)
     """The library's own options, passed on as they are; an unknown one is an error."""
     mastering_display: str | None = None
-    """SMPTE ST 2086 in x265's notation: G(x,y)B(x,y)R(x,y)WP(x,y)L(max,min), units 0.00002 and 0.0001 cd/m2."""
+    """SMPTE ST 2086 in x265's notation: see `codecs.mastering.MasteringDisplay`."""
     content_light: tuple[int, int] | None = None
     """MaxCLL and MaxFALL, cd/m2."""
 

@@ -10,6 +10,7 @@ import av
 
 from gpupipe.codecs import x264_cpu
 from gpupipe.codecs.encoders import encoder_facts
+from gpupipe.codecs.mastering import COORDINATE, LUMINANCE, MasteringDisplay
 from gpupipe.errors import PlanError
 
 if TYPE_CHECKING:
@@ -144,10 +145,10 @@ def _library_parameters(settings: EncoderSettings) -> tuple[str, str]:
 
 
 def _real_units(display: str) -> str:
-    """x265's integer notation of ST 2086 in SVT-AV1's: chromaticities and cd/m2 as decimals."""
-    out, scale = "", 50_000
-    for part in display.rstrip(")").split(")"):
-        name, values = part.split("(")
-        scale = 10_000 if name == "L" else 50_000
-        out += f"{name}({','.join(format(int(v) / scale, '.5f') for v in values.split(','))})"
-    return out
+    """ST 2086 in SVT-AV1's notation: x265's with chromaticities and cd/m2 as decimals."""
+    g, b, r, w, most, least = MasteringDisplay.parse(display)
+    points = (
+        f"{name}({x / COORDINATE:.5f},{y / COORDINATE:.5f})"
+        for name, (x, y) in (("G", g), ("B", b), ("R", r), ("WP", w))
+    )
+    return f"{''.join(points)}L({most / LUMINANCE:.5f},{least / LUMINANCE:.5f})"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import struct
+
+from gpupipe.codecs.mastering import COORDINATE, LUMINANCE, MasteringDisplay
 
 _SEQUENCE_HEADER, _TEMPORAL_DELIMITER, _METADATA = 1, 2, 5
 _LIGHT, _MASTERING = 1, 2
@@ -28,16 +29,17 @@ def hdr_obus(mastering: str | None, light: tuple[int, int] | None) -> bytes:
     """Metadata OBUs, empty where there is nothing to say.
 
     Args:
-        mastering: x265's notation, `G(x,y)B(x,y)R(x,y)WP(x,y)L(max,min)`, already checked by the plan. AV1 wants red
-            first, 0.16 fixed point for coordinates, 24.8 for the highest luminance and 18.14 for the lowest.
+        mastering: see `MasteringDisplay`. AV1 wants red first, 0.16 fixed point for coordinates, 24.8 for the highest
+            luminance and 18.14 for the lowest.
         light: MaxCLL and MaxFALL, cd/m2.
     """
     out = _unit(_LIGHT, struct.pack(">2H", *light)) if light else b""
     if mastering:
-        *points, most, least = map(int, re.findall(r"\d+", mastering))
-        gx, gy, bx, by, rx, ry, wx, wy = (min(0xFFFF, round(p * (1 << 16) / 50_000)) for p in points)
-        levels = (round(most * (1 << 8) / 10_000), round(least * (1 << 14) / 10_000))
-        out += _unit(_MASTERING, struct.pack(">8H2I", rx, ry, gx, gy, bx, by, wx, wy, *levels))
+        told = MasteringDisplay.parse(mastering)
+        points = (*told.red, *told.green, *told.blue, *told.white)
+        fixed = (min(0xFFFF, round(p * (1 << 16) / COORDINATE)) for p in points)
+        levels = (round(told.most * (1 << 8) / LUMINANCE), round(told.least * (1 << 14) / LUMINANCE))
+        out += _unit(_MASTERING, struct.pack(">8H2I", *fixed, *levels))
     return out
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import struct
 
+from gpupipe.codecs.mastering import MasteringDisplay
+
 _NAL_HEADER = {"h264": b"\x06", "hevc": b"\x4e\x01"}  # SEI; HEVC: prefix SEI, layer 0, temporal id 1
 VCL = {"h264": range(1, 6), "hevc": range(32)}
 """NAL unit types of coded slices."""
@@ -31,12 +33,12 @@ def hdr_sei(codec: str, mastering: str | None, light: tuple[int, int] | None) ->
 
     Args:
         codec: h264 or hevc.
-        mastering: x265's notation, `G(x,y)B(x,y)R(x,y)WP(x,y)L(max,min)`, already checked by the plan.
+        mastering: see `MasteringDisplay`.
         light: MaxCLL and MaxFALL, cd/m2.
     """
     body = b""
     if mastering:
-        payload = struct.pack(">8H2I", *map(int, re.findall(r"\d+", mastering)))
+        payload = MasteringDisplay.parse(mastering).payload()
         body += bytes((_MASTERING, len(payload))) + payload
     if light:
         payload = struct.pack(">2H", *light)

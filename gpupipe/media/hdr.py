@@ -8,44 +8,27 @@ two boxes are put into it, and what libav reads back is a stream that has the si
 from __future__ import annotations
 
 import io
-import re
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import av
 
-from gpupipe.errors import PlanError
+from gpupipe.codecs.mastering import MasteringDisplay
 
 if TYPE_CHECKING:
     from gpupipe.media.source import HdrInfo
 
-_NUMBERS = r"\(\s*(\d+)\s*,\s*(\d+)\s*\)"
-_MASTERING = re.compile(rf"G{_NUMBERS}\s*B{_NUMBERS}\s*R{_NUMBERS}\s*WP{_NUMBERS}\s*L{_NUMBERS}\s*$")
 _PATH = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"stsd")
 _VIDEO_SAMPLE_ENTRY = 78
 """Bytes of a VisualSampleEntry (ISO/IEC 14496-12, 12.1.3) after its box header and before its own boxes."""
-
-
-def parse_mastering(text: str) -> tuple[int, ...]:
-    """The ten numbers of x265's notation, in its order: G, B, R, white point, then max and min luminance.
-
-    Units are 0.00002 for coordinates and 0.0001 cd/m2. Raises PlanError where the text is not of that form.
-    """
-    match = _MASTERING.match(text.strip())
-    if match is None:
-        raise PlanError(
-            f"mastering display {text!r} is not understood",
-            hint="write G(x,y)B(x,y)R(x,y)WP(x,y)L(max,min), all integers",
-        )
-    return tuple(int(n) for n in match.groups())
 
 
 def boxes(hdr: HdrInfo) -> bytes:
     """`mdcv` and `clli` of ISO/IEC 23001-17 and 14496-12 for what `hdr` says; empty where it says nothing."""
     found = b""
     if hdr.mastering_display:
-        found += struct.pack(">I4s8H2I", 32, b"mdcv", *parse_mastering(hdr.mastering_display))
+        found += struct.pack(">I4s", 32, b"mdcv") + MasteringDisplay.parse(hdr.mastering_display).payload()
     if hdr.content_light:
         found += struct.pack(">I4s2H", 12, b"clli", *hdr.content_light)
     return found

@@ -15,6 +15,7 @@ from av.codec.context import ThreadType
 from av.sidedata.sidedata import Type
 
 from gpupipe.codecs.libav_log import captured_log
+from gpupipe.codecs.mastering import COORDINATE, LUMINANCE, MasteringDisplay
 from gpupipe.errors import SourceError
 from gpupipe.media.source import HdrInfo
 from gpupipe.media.timecode import Timecode
@@ -138,15 +139,15 @@ def hdr(data: dict[str, bytes], *, dolby_vision: bool) -> HdrInfo:
 
 
 def _mastering(raw: bytes) -> str | None:
-    """AVMasteringDisplayMetadata (ten rationals, two flags) in x265's notation, each part only where present."""
+    """AVMasteringDisplayMetadata (ten rationals, two flags) in x265's notation; None where a part is missing."""
     numbers = struct.unpack("=22i", raw[:88])
     values = [Fraction(n, d) if d else Fraction(0) for n, d in zip(numbers[:20:2], numbers[1:20:2], strict=True)]
     if not numbers[20] or not numbers[21]:
         return None  # x265 and the SEI know only the whole set
-    xy = [round(v * 50000) for v in values[:8]]
-    low, high = (round(v * 10000) for v in values[8:10])
-    r, g, b, w = (f"({xy[i]},{xy[i + 1]})" for i in (0, 2, 4, 6))
-    return f"G{g}B{b}R{r}WP{w}L({high},{low})"
+    xy = [round(v * COORDINATE) for v in values[:8]]
+    low, high = (round(v * LUMINANCE) for v in values[8:10])
+    r, g, b, w = ((xy[i], xy[i + 1]) for i in (0, 2, 4, 6))
+    return str(MasteringDisplay(g, b, r, w, high, low))
 
 
 def embedded_timecode(data: dict[str, bytes], rate: Fraction) -> str | None:

@@ -7,8 +7,9 @@ from fractions import Fraction
 import pytest
 from remux import remux
 
+from gpupipe.codecs.mastering import MasteringDisplay
 from gpupipe.errors import PlanError
-from gpupipe.media.hdr import boxes, parse_mastering
+from gpupipe.media.hdr import boxes
 from gpupipe.media.source import HdrInfo
 
 MASTERING = "G(8500,39850)B(6550,2300)R(35400,14600)WP(15635,16450)L(10000000,1)"
@@ -82,7 +83,9 @@ def test_the_source_of_real_hdr_goes_through(corpus, ffprobe, tmp_path):
 
 
 def test_notation():
-    assert parse_mastering(MASTERING) == (8500, 39850, 6550, 2300, 35400, 14600, 15635, 16450, 10000000, 1)
+    told = MasteringDisplay.parse(MASTERING)
+    assert told == ((8500, 39850), (6550, 2300), (35400, 14600), (15635, 16450), 10000000, 1)
+    assert str(told) == MASTERING
     assert boxes(HdrInfo()) == b""
     with pytest.raises(PlanError, match="mastering"):
-        parse_mastering("bright")
+        MasteringDisplay.parse("bright")
