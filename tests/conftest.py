@@ -77,7 +77,7 @@ def ffmpeg() -> Callable[..., str]:
 
     def run(*args: object) -> str:
         command = [tool, "-nostdin", "-hide_banner", "-y", *map(str, args)]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=240, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stderr
 
@@ -92,7 +92,7 @@ def ffprobe() -> Callable[..., dict]:
     def run(path: Path, *args: object) -> dict:
         shown = map(str, args) if args else ("-show_streams", "-show_format", "-show_chapters")
         command = [tool, "-v", "error", *shown, "-of", "json", f"file:{path}"]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=240, check=False)
         return json.loads(done.stdout or "{}")
 
     return run

@@ -27,7 +27,7 @@ FILES = (
 def test_as_ffprobe_says_them(corpus: Path, name: str) -> None:
     path = corpus / "files" / name
     command = ["ffprobe", "-v", "error", "-select_streams", "v:0", "-show_entries", SHOW, "-of", "json", str(path)]
-    (shown,) = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=20).stdout)["streams"]
+    (shown,) = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=240).stdout)["streams"]
     _, transfer, primaries = probe(path).video.format.color.words()
     assert transfer.split()[1] == shown.get("color_transfer", "unspecified")
     assert primaries.split()[1] == shown.get("color_primaries", "unspecified")

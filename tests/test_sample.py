@@ -22,7 +22,7 @@ def decoded(path: Path, size: tuple[int, int]) -> np.ndarray:
     """(frames, H, W): luma as ffmpeg decodes it."""
     how = ["-map", "0:v", "-vsync", "passthrough", "-f", "rawvideo", "-pix_fmt", "yuv420p"]
     command = ["ffmpeg", "-v", "error", "-i", f"file:{path}", *how, "-"]
-    raw = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    raw = subprocess.run(command, capture_output=True, check=True, timeout=240).stdout
     width, height = size
     return np.frombuffer(raw, np.uint8).reshape(-1, height * 3 // 2, width)[:, :height]
 

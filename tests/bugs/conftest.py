@@ -99,7 +99,14 @@ class Program:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
         command = self.command(source, output, *options, **keys)
         done = subprocess.run(
-            command, cwd=cwd, env=environment, capture_output=True, text=True, errors="replace", timeout=60, check=False
+            command,
+            cwd=cwd,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=240,
+            check=False,
         )
         return Ended(done.returncode, done.stderr)
 

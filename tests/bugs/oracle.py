@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def told(program: str, *args: object) -> str:
     """Runs ffmpeg or ffprobe and returns its standard output; fails where it fails."""
     quiet = ["-v", "error"] if program == "ffprobe" else ["-nostdin", "-v", "error", "-y"]
-    done = subprocess.run([program, *quiet, *map(str, args)], capture_output=True, timeout=120, check=False)
+    done = subprocess.run([program, *quiet, *map(str, args)], capture_output=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
     return done.stdout.decode(errors="replace")
 

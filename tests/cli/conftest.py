@@ -43,7 +43,7 @@ def program() -> Callable[..., Outcome]:
     def run(*arguments: object, **options: object) -> Outcome:
         command = [*PROGRAM, *(a if isinstance(a, bytes) else str(a) for a in arguments)]
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=60, check=False, **options
+            command, capture_output=True, text=True, errors="replace", timeout=240, check=False, **options
         )
         return Outcome(done.returncode, done.stdout, done.stderr)
 

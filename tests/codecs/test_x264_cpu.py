@@ -36,7 +36,7 @@ def _digest(width: int, height: int, dirt: int) -> str:
     """Of packets made where glibc fills new memory with `dirt`, inverted."""
     command = [sys.executable, "-c", ENCODE, str(width), str(height)]
     environ = {**os.environ, "MALLOC_PERTURB_": str(dirt)}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=240).stdout
 
 
 @pytest.mark.parametrize(("width", "height"), [(192, 108), (256, 144)])

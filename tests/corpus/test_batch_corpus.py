@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,7 @@ def batch(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> C
     return run
 
 
-def test_each_file_is_done_or_failed_for_its_reason(corpus: Path, batch) -> None:
+def test_each_file_is_done_or_failed_for_its_reason(corpus: Path, batch, monkeypatch) -> None:
     rows = list(csv.DictReader((corpus / "manifest.csv").read_text().splitlines()))
     code, found, err = batch()
     assert code == 1
@@ -43,9 +42,9 @@ def test_each_file_is_done_or_failed_for_its_reason(corpus: Path, batch) -> None
     assert bad == {"zero_length.mov"}
     assert "is empty (0 bytes)" in found["zero_length.mov"]["reason"]
     assert err.rstrip().endswith(f"{len(rows) - 1} files: {len(rows) - 2} done, 1 failed")
-    began = time.monotonic()
+    monkeypatch.setattr("gpupipe.batch.run.OutputFile", None)  # nothing is planned, decoded or written again:
+    monkeypatch.setattr("gpupipe.cli.batch.plan_of", None)  # with 38 files that takes a second, not minutes
     code, again, err = batch()
-    assert time.monotonic() - began < 5
     assert code == 1
     assert {one["outcome"] for one in again.values()} == {"done before", "failed before"}
     assert err.rstrip().endswith(f"{len(rows) - 1} files: {len(rows) - 2} done before, 1 failed before")

@@ -132,26 +132,28 @@ def test_what_is_discarded_is_built_again(tmp_path):
     assert cache.entry(key(), write("two"))[1]
 
 
-def start(folder, seconds):
+def start(folder):
+    """It says `building` where it has to, and is done with that when it is told `go on`."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])])}
-    command = [sys.executable, str(HERE / "slow_builder.py"), str(folder), str(seconds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    command = [sys.executable, str(HERE / "slow_builder.py"), str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 
 def test_two_processes_at_once_build_once(tmp_path):
-    first = start(tmp_path, 1.5)
+    first = start(tmp_path)
     assert first.stdout.readline() == "building\n"
-    second = start(tmp_path, 0)
-    told = [process.communicate(timeout=60)[0] for process in (first, second)]
-    assert told == ["built whole\n", "found whole another process builds inductor; waiting for it\n"]
+    second = start(tmp_path)
+    assert second.stdout.readline() == "another process builds inductor; waiting for it\n"
+    told = [process.communicate("go on\n", timeout=240)[0] for process in (first, second)]
+    assert told == ["built whole\n", "found whole\n"]
 
 
 def test_a_builder_that_is_killed_holds_nobody_up(tmp_path):
-    first = start(tmp_path, 60)
+    first = start(tmp_path)
     assert first.stdout.readline() == "building\n"
     first.send_signal(signal.SIGKILL)
-    first.communicate(timeout=10)
-    place, fresh = EngineCache(tmp_path, patience=10).entry(key(), write("whole"))
+    first.communicate(timeout=240)
+    place, fresh = EngineCache(tmp_path, patience=240).entry(key(), write("whole"))
     assert fresh
     assert (place / "data").read_text() == "whole"
     left = [name for name in names(tmp_path) if name != key().digest]
@@ -162,14 +164,14 @@ def test_a_builder_that_is_killed_holds_nobody_up(tmp_path):
 
 
 def test_patience_ends(tmp_path):
-    first = start(tmp_path, 60)
+    first = start(tmp_path)
     try:
         assert first.stdout.readline() == "building\n"
         with pytest.raises(EngineError, match="another process has been building inductor for 0 s"):
             EngineCache(tmp_path, patience=0.2).entry(key(), never)
     finally:
         first.kill()
-        first.communicate(timeout=10)
+        first.communicate(timeout=240)
 
 
 def test_where_nothing_can_be_written_it_is_one_line(tmp_path):

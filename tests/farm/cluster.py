@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -42,6 +41,8 @@ class Script:
         self.last: object = None
         """The node with whose death there is none any more: then nobody waits long for another."""
         self.nodes: list[Nodes] = []
+        self.head: int | None = None
+        """Its process, which is killed as soon as a run has heard of it which nodes there are."""
         self.seats: Counter[str] = Counter()
         self.sent = 0
 
@@ -69,7 +70,15 @@ class Script:
             self.nodes.append(Nodes(*args, **named))
             return self.nodes[-1]
 
-        on_ray.Nodes = noted
+        note = Nodes._note
+
+        def heard(nodes: Nodes, found: list[dict]) -> None:
+            note(nodes, found)
+            if self.head is not None:
+                os.kill(self.head, signal.SIGKILL)
+                self.head = None
+
+        on_ray.Nodes, Nodes._note = noted, heard
         Ledger.finished, RaySeat._render, RaySeat._fetch = counted, named, sent
 
     def run(self, name: str, *words: object, after: dict[int, object] | None = None) -> None:
@@ -111,8 +120,7 @@ def main(config: str, source: str, folder: Path) -> None:
         script.run("killed", *words, folder / "killed.mp4", after={3: nodes[0]})
         script.run("lost", *words, folder / "lost.mp4", after={3: nodes[1]})
         places.ANSWER = 4
-        head = cluster.head_node.all_processes["gcs_server"][0].process.pid
-        threading.Timer(4, os.kill, (head, signal.SIGKILL)).start()
+        script.head = cluster.head_node.all_processes["gcs_server"][0].process.pid
         script.run("headless", *words, folder / "headless.mp4")
         sys.stdout.flush()
         cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)

@@ -38,12 +38,11 @@ def program(tmp_path: Path) -> Path:
 
 
 def openjd(*words: object) -> str:
-    done = subprocess.run([OPENJD, *map(str, words)], capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run([OPENJD, *map(str, words)], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("name", "together"), [("job.yaml", 2), ("job.json", 5)])
 def test_check_and_run(cli, job, source, program, tmp_path, name, together) -> None:
     config, output, to = job(CONFIG), tmp_path / "out.mp4", tmp_path / name

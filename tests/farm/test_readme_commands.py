@@ -43,7 +43,7 @@ def place(tmp_path: Path, ffmpeg) -> dict[str, str]:
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_as_written(place: dict[str, str], tmp_path: Path) -> None:
     ran = 0
     whole: set[bytes] = set()

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import LIMIT
 
 from gpupipe.errors import MediaError
 from gpupipe.farm import seats
@@ -42,10 +43,10 @@ def test_a_segment_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     future = RaySeat(RAY, actor, "a node", places=1, ledger=ledger).render(3)  # type: ignore[arg-type]  # all that it asks of a ledger
     if wrong:
         with pytest.raises(MediaError, match="a node: a segment did not arrive whole: "):
-            future.result(10)
+            future.result(LIMIT)
         assert (list(there.iterdir()), dropped) == ([], [])
     else:
-        assert future.result(10) == piece == verify(there / "000003.seg")
+        assert future.result(LIMIT) == piece == verify(there / "000003.seg")
         assert (list(there.iterdir()), dropped) == ([there / "000003.seg"], [3])
 
 
@@ -63,12 +64,12 @@ def test_a_seat_that_hangs_in_a_segment_holds_up_no_other(tmp_path: Path) -> Non
         actor = SimpleNamespace(**{name: SimpleNamespace(remote=call) for name, call in remote.items()})
         return RaySeat(RAY, actor, "a node", places=1, ledger=ledger)  # type: ignore[arg-type]  # see above
 
-    slow, quick = seat(lambda *_: hangs.wait(20) and b""), seat(lambda *_: (tmp_path / "theirs.seg").read_bytes())
+    slow, quick = seat(lambda *_: hangs.wait(LIMIT) and b""), seat(lambda *_: (tmp_path / "theirs.seg").read_bytes())
     late = slow.render(3)
     try:
-        assert quick.render(3).result(10) == piece
+        assert quick.render(3).result(LIMIT) == piece
     finally:
         hangs.set()
     with pytest.raises(MediaError):
-        late.result(10)
+        late.result(LIMIT)
     assert list(there.iterdir()) == [there / "000003.seg"]

@@ -35,7 +35,7 @@ sys.stdout.buffer.write(b"".join(map(bytes, packets)))
 
 def encoded(encoder: str, cores: str, height: int, threads: int) -> bytes:
     words = [sys.executable, "-c", PROGRAM, encoder, cores, str(height), str(threads)]
-    return subprocess.run(words, capture_output=True, check=True, timeout=120).stdout
+    return subprocess.run(words, capture_output=True, check=True, timeout=240).stdout
 
 
 @pytest.mark.parametrize("height", [48, 180])

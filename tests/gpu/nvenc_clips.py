@@ -90,7 +90,7 @@ def ffprobe(path: Path, *asked: str) -> dict:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == "", done.stderr

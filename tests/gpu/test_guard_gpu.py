@@ -63,7 +63,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pressed(clip: Path, output: Path, guarded: str) -> subprocess.CompletedProcess[str]:
     words = [json.dumps(CONFIG), str(clip), str(output), str(ROOM), guarded]
     return subprocess.run(
-        [sys.executable, "-c", PRESSED, *words], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", PRESSED, *words], capture_output=True, text=True, timeout=240, check=False
     )
 
 

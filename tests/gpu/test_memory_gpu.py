@@ -29,7 +29,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def measured(clip: Path, mode: str, folder: Path) -> dict:
     command = [sys.executable, str(Path(__file__).with_name("grow.py")), str(clip), mode, str(folder)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 

@@ -96,7 +96,7 @@ def test_bytes_depend_on_neither_batch_nor_lane() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=240)
         assert not thread.is_alive()
     assert len(found) == 16
     assert all(data == wanted for data in found)

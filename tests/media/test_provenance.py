@@ -40,7 +40,7 @@ def signer(tmp_path_factory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("signer")
 
     def openssl(*args: str) -> None:
-        done = subprocess.run(["openssl", *args], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(["openssl", *args], cwd=folder, capture_output=True, text=True, check=False, timeout=240)
         assert done.returncode == 0, done.stderr
 
     for who in ("root", "leaf"):

@@ -6,7 +6,6 @@ import json
 import shutil
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ class Server:
     def get(self, path: str, **parameters: str) -> object:
         """`data` of its API's answer."""
         url = f"{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return json.load(answer)["data"]
 
     def query(self, expression: str) -> list[dict]:
@@ -61,7 +61,7 @@ class Server:
 
     def ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.address}/-/ready", timeout=2) as answer:
+            with urllib.request.urlopen(f"{self.address}/-/ready", timeout=60) as answer:
                 return answer.status == 200
         except (urllib.error.URLError, ConnectionError):
             return False
@@ -77,12 +77,10 @@ def prometheus(folder: Path, targets: list[str], rules: Path) -> Iterator[Server
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log)
     try:
-        server, end = Server(port), time.monotonic() + 20
-        while not server.ready():
-            assert process.poll() is None, (folder / "prometheus.log").read_text()
-            assert time.monotonic() < end, "prometheus does not get ready"
-            time.sleep(0.05)
+        server = Server(port)
+        until(lambda: server.ready() or process.poll() is not None)
+        assert process.poll() is None, (folder / "prometheus.log").read_text()
         yield server
     finally:
         process.kill()
-        process.wait(timeout=10)
+        process.wait(timeout=240)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 import nvml_double
 import pytest
 import yaml
+from patience import LIMIT, until
 from prometheus_server import Server, program, prometheus
 
 from gpupipe.errors import MediaError
@@ -37,7 +37,7 @@ stages: [{resize: {width: 640, height: 360}}, {warp: {rotate: 5}}]}"""
 GPU = SimpleNamespace(
     device="cuda:0", decoder="nvdec", encoder=SimpleNamespace(encoder="nvjpeg"), device_bytes=5 << 30, segments=()
 )
-LOOPS = 300
+LOOPS = 3000
 """Of a clip of two seconds, so that the render takes longer than the test; it is stopped when all is seen."""
 
 
@@ -53,7 +53,7 @@ def running(
     words = ["run", folder / "c.yaml", folder / "clip.mov", folder / "o.mp4", "--device", "cpu", "--log", "json"]
     words = [sys.executable, "-m", "gpupipe", *words, "--metrics-port", "127.0.0.1:0"]
     with subprocess.Popen(list(map(str, words)), stderr=subprocess.PIPE, text=True) as process:
-        late = threading.Timer(150, process.kill)
+        late = threading.Timer(3 * LIMIT, process.kill)
         late.start()
         try:
             assert process.stderr is not None
@@ -78,36 +78,31 @@ def test_every_query_of_the_dashboard_has_series(running, tmp_path, monkeypatch)
     with Exporter(0, "127.0.0.1") as double, double.watching(GPU, Watch(), Journal()):
         targets = [target, double.url.removeprefix("http://").removesuffix("/metrics")]
         with prometheus(tmp_path, targets, RULES) as server:
-            end, left = time.monotonic() + 90, list(QUERIES)
-            while left and time.monotonic() < end:
-                time.sleep(0.25)
-                assert process.poll() is None, "the render ended too early"
-                left = [(title, query) for title, query in left if not server.query(in_test(query))]
-            assert left == []
+            # On a busy machine a scrape may come too late, and leaves none of its series behind: each is asked for until
+            # it is there.
             assert len(QUERIES) > 25
-            while not (earlier := own(target)) and time.monotonic() < end:  # beside other work it may not have begun
-                time.sleep(0.25)
-            time.sleep(1.5)  # several scrapes
-            while not (found := computed(server)) and time.monotonic() < end:  # a scrape that came too late left none
-                assert process.poll() is None, "the render ended too early"
-                time.sleep(0.25)
-            (seen,) = found
+            for _, query in QUERIES:
+                until(lambda query=query: server.query(in_test(query)), process)
+            earlier = until(lambda: own(target), process)
+            seen = until(lambda: max((n for n in computed(server) if n >= earlier), default=0), process)
             assert 0 < earlier <= seen <= own(target)
-            busy = {
-                s["metric"]["kind"]: float(s["value"][1]) for s in server.query(in_test(dict(QUERIES)["Lanes at work"]))
-            }
-            assert set(busy) == {"writer", "runner"}
-            assert all(0 <= share <= 1.01 for share in busy.values())
-            ((_, hot),) = [s["value"] for s in server.query("gpupipe_gpu_temperature_celsius")]
-            assert hot == "63"
-            health = [t["health"] for t in server.get("targets")["activeTargets"]]
-            assert health == ["up", "up"]
+            # A share is a rate, which late scrapes bend; it comes right.
+            until(lambda: sane(server.query(in_test(dict(QUERIES)["Lanes at work"]))), process)
+            hot = until(lambda: server.query("gpupipe_gpu_temperature_celsius"), process)
+            assert [s["value"][1] for s in hot] == ["63"]
+            until(lambda: [t["health"] for t in server.get("targets")["activeTargets"]] == ["up", "up"], process)
             loaded = [rule["health"] for group in server.get("rules")["groups"] for rule in group["rules"]]
             assert loaded
             assert set(loaded) == {"ok"}
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == 130
+    assert process.wait(timeout=240) == 130
     assert not (folder / "o.mp4").exists()
+
+
+def sane(found: list[dict]) -> bool:
+    """Whether these are shares of the time of both kinds of lanes."""
+    busy = {s["metric"]["kind"]: float(s["value"][1]) for s in found}
+    return set(busy) == {"writer", "runner"} and all(0 <= share <= 1.01 for share in busy.values())
 
 
 def computed(server: Server) -> list[float]:
@@ -120,14 +115,14 @@ def computed(server: Server) -> list[float]:
 
 def own(target: str) -> float:
     """Frames of the render, as it says itself."""
-    with urllib.request.urlopen(f"http://{target}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{target}/metrics", timeout=240) as answer:
         lines = answer.read().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("gpupipe_computed_frames_total "))
 
 
 def promtool(*words: object, given: str | None = None) -> None:
     done = subprocess.run(
-        [program("promtool"), *map(str, words)], input=given, capture_output=True, text=True, timeout=20, check=False
+        [program("promtool"), *map(str, words)], input=given, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "error" not in done.stderr.lower()
@@ -144,7 +139,7 @@ def test_promtool_finds_nothing_wrong_with_the_metrics(monkeypatch):
     with Exporter(0, "127.0.0.1") as exporter:
         with pytest.raises(MediaError), exporter.watching(GPU, watch, journal):
             raise MediaError("disk full")
-        with exporter.watching(GPU, watch, journal), urllib.request.urlopen(exporter.url, timeout=5) as answer:
+        with exporter.watching(GPU, watch, journal), urllib.request.urlopen(exporter.url, timeout=240) as answer:
             text = answer.read().decode()
     assert text.count("# HELP gpupipe_") > 25
     promtool("check", "metrics", given=text)

@@ -66,7 +66,7 @@ def spandrel(tmp_path_factory):
         (folder / "spandrel" / name / "__init__.py").write_text("")
     stub = "def store_hyperparameters(*a, **k):\n    return lambda net: net\n"
     (folder / "spandrel" / "util" / "__init__.py").write_text(stub)
-    subprocess.run([sys.executable, "-c", REFERENCE, str(folder)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", REFERENCE, str(folder)], check=True, timeout=240)
     return folder
 
 

@@ -67,7 +67,7 @@ def _theirs(unpacked, tmp_path, package, weights, body, **given):
     np.savez(tmp_path / "given.npz", **{name: np.asarray(value) for name, value in given.items()})
     script = AROUND.replace("    BODY", "\n".join("    " + line for line in body.strip().splitlines()))
     command = [sys.executable, "-c", script, str(tmp_path), str(unpacked / package / weights)]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=240)
     return torch.from_numpy(np.load(tmp_path / "result.npy"))
 
 

@@ -28,7 +28,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
             return HERE / "build"
         pytest.skip("needs gcc and Debian's libffmpeg-nvenc-dev, libx264-dev, libx265-dev")
     folder = tmp_path_factory.mktemp("nvenc_shim")
-    subprocess.run(["make", "-s", "-C", HERE, "harness", f"BUILD={folder}"], check=True, timeout=120)
+    subprocess.run(["make", "-s", "-C", HERE, "harness", f"BUILD={folder}"], check=True, timeout=240)
     return folder
 
 
@@ -49,7 +49,7 @@ def wheel(request: pytest.FixtureRequest) -> Path:
 
 def _unpack(folder: Path) -> None:
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", folder, PINNED]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
         pytest.skip(f"pip has no {PINNED} for this machine: {done.stderr[-200:]}")
@@ -70,7 +70,7 @@ class Host(NamedTuple):
         return {**os.environ, "LD_LIBRARY_PATH": libraries, "PYTHONPATH": paths, "NVENC_SHIM": faults}
 
     def run(
-        self, *command: object, faults: str = "", timeout: int = 60, stdin: str = "", **variables: str
+        self, *command: object, faults: str = "", timeout: int = 240, stdin: str = "", **variables: str
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *map(str, command)], input=stdin, capture_output=True, text=True, errors="replace",

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
     from conftest import Host
 
@@ -20,10 +18,9 @@ SOME = (
 )
 
 
-@pytest.mark.timeout(300)
 def test_gpu_tests_of_nvenc(host: Host) -> None:
-    words = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "nvenc", "-k", SOME, "--timeout", "60"]
-    done = host.run("-m", "pytest", *words, "tests/gpu", timeout=290, GPUPIPE_NVENC_HOST="1", GPUPIPE_REQUIRE_CUDA="1")
+    words = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "nvenc", "-k", SOME, "--timeout", "240"]
+    done = host.run("-m", "pytest", *words, "tests/gpu", timeout=840, GPUPIPE_NVENC_HOST="1", GPUPIPE_REQUIRE_CUDA="1")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None

@@ -42,7 +42,7 @@ def drive(
     shim = build / "shim" / "libnvidia-encode.so.1"
     asked = [build / "drive", shim, codec, depth, W, H, bf, gop, rc, lookahead, headers, idr_at]
     env = {**os.environ, "LD_LIBRARY_PATH": str(build / "fake"), "NVENC_SHIM": faults}
-    done = subprocess.run([str(a) for a in asked], input=raw, capture_output=True, env=env, check=False, timeout=60)
+    done = subprocess.run([str(a) for a in asked], input=raw, capture_output=True, env=env, check=False, timeout=240)
     packets, at = [], 0
     while at < len(done.stdout):
         stamp, kind, size = struct.unpack_from("<QII", done.stdout, at)

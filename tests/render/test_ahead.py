@@ -13,6 +13,7 @@ import av
 import numpy as np
 import pytest
 import torch
+from patience import LIMIT
 
 from gpupipe import stages
 from gpupipe.config import parse_config
@@ -38,13 +39,15 @@ def batches(count: int):
 
 @pytest.mark.parametrize("at_once", [1, 2, 5])
 def test_order_and_how_many(at_once: int) -> None:
-    lock, running, most = threading.Lock(), 0, 0
+    lock, running, most, together = threading.Lock(), 0, 0, threading.Barrier(at_once, timeout=LIMIT)
 
     def slow(batch: FrameBatch) -> FrameBatch:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
+        if batch.pts[0] < at_once:
+            together.wait()  # so many there must be at the same time
         time.sleep(0.001 * (batch.pts[0] * 7 % 5))
         with lock:
             running -= 1

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import LIMIT, until
 
 from gpupipe.config import parse_config
 from gpupipe.errors import DeviceError, MediaError, StoppedError
@@ -118,7 +119,7 @@ def test_stopped(plan: Plan, monkeypatch) -> None:
     with pytest.raises(StoppedError):
         carry_out(replace(plan, devices=TWO), stop)
     assert not plan.output.exists()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("listens")]
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("listens")])
 
 
 def test_errors_cross_processes_as_they_are() -> None:
@@ -138,6 +139,6 @@ def test_a_word_that_cannot_be_read_is_the_end_of_a_child(plan: Plan, monkeypatc
         child._here, real = here, child._here  # who listens asks the other one after the child's next word
         future = child.render(0)
         with pytest.raises(SeatLostError):
-            future.result(60)
+            future.result(LIMIT)
         real.send(None)
         child.close()

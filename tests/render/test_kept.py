@@ -87,7 +87,7 @@ def times(path: Path, stream: str) -> tuple[list[Fraction], list[str]]:
     """Seconds and hashes of a stream's packets, by ffprobe."""
     command = ["ffprobe", "-v", "error", "-select_streams", stream, "-show_packets", "-show_data_hash", "MD5"]
     shown = ["-show_entries", "packet=pts,data_hash:stream=time_base", "-of", "json", path]
-    done = json.loads(subprocess.run([*command, *shown], capture_output=True, check=True, timeout=60).stdout)
+    done = json.loads(subprocess.run([*command, *shown], capture_output=True, check=True, timeout=240).stdout)
     base = Fraction(done["streams"][0]["time_base"])
     found = sorted((packet["pts"] * base, packet["data_hash"]) for packet in done["packets"])
     return [at for at, _ in found], [data for _, data in found]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import av
 import pytest
+from patience import LIMIT, until
 
 from gpupipe.cli import execute
 from gpupipe.cli.console import Console
@@ -65,14 +65,17 @@ def test_with_fewer_sessions_than_runners_the_file_is_the_same(
     free, few = Limited(64), Limited(most)
     encode = nvenc_double.PyNvEncoder.Encode
 
-    def slow(*arguments: object) -> object:
-        time.sleep(0.004)  # so that whoever else wants a session asks for it meanwhile
+    def meeting(*arguments: object) -> object:
+        """Whoever has a session waits until all have one, or the first one was refused."""
+        until(lambda: library[-1].most_open == 4 or library[-1].refused)
         return encode(*arguments)
 
-    monkeypatch.setattr(nvenc_double.PyNvEncoder, "Encode", slow)
+    library = [free]
+    monkeypatch.setattr(nvenc_double.PyNvEncoder, "Encode", meeting)
     nvenc_on_cpu.use(monkeypatch, free)
     assert len(run(clip, tmp_path / "free.mp4")) == 0
     assert free.most_open == 4
+    library.append(few)
     nvenc_on_cpu.use(monkeypatch, few)
     journal = run(clip, tmp_path / "few.mp4")
     assert pictures(tmp_path / "few.mp4") == pictures(tmp_path / "free.mp4")
@@ -160,7 +163,7 @@ def test_segments_open_in_the_order_in_which_they_were_taken() -> None:
         assert not opened
         work(0)
         for thread in late:
-            thread.join(10)
+            thread.join(LIMIT)
         crew.check()
     assert opened == [0, 1, 2]
 
@@ -178,7 +181,7 @@ def test_a_limit_that_shrinks_while_a_run_goes_on_is_followed() -> None:
         waiting.join(0.2)
         assert not done
         gate.close(first)
-        waiting.join(10)
+        waiting.join(LIMIT)
         assert len(done) == 1
 
 

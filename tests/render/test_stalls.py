@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import av
+import patience
 import pytest
 
 from gpupipe.codecs.libav import LibavDecoder, LibavEncoder
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SESSIONS, LIMIT = 3, 600_000
+PATIENCE = patience.LIMIT
 CONFIG = {
     "output": {"video": {"codec": "ffv1", "options": {"level": 3}}}, "segments": {"seconds": 1}, "sessions": SESSIONS
 }  # fmt: skip
-SOON = 20
 MOST = LIMIT * 9 // 8 + SESSIONS * 16 * 25_000
 """Room, and what each session was computing when it was used up; the whole output has some 5 MB."""
 
@@ -86,7 +87,7 @@ class Run:
             self.error = error
 
     def finish(self) -> BaseException | None:
-        self._thread.join(SOON)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the run hangs"
         return self.error
 
@@ -117,7 +118,7 @@ class Gate:
             gate.calls += 1
             if gate.calls > after:
                 gate.reached.set()
-                gate.open.wait(SOON)
+                gate.open.wait(PATIENCE)
             return method(*args)
 
         monkeypatch.setattr(owner, name, call)
@@ -147,7 +148,7 @@ def test_a_stall_holds_up_and_loses_nothing(
 ) -> None:
     gate = Gate(monkeypatch, owner, name, after)
     run = Run(clip, tmp_path / "x.mkv")
-    assert gate.reached.wait(SOON)
+    assert gate.reached.wait(PATIENCE)
     settled(lambda: boards[0]._waiting)
     assert boards[0]._waiting < MOST
     assert boards[0]._taken <= boards[0]._written + 2 * SESSIONS
@@ -161,7 +162,8 @@ def test_a_stalled_writer_stops_the_decoders(clip: Path, tmp_path: Path, boards:
     gate = Gate(monkeypatch, Muxer, "write_video", 10)
     count = Gate(monkeypatch, LibavEncoder, "encode", 10**9)
     run = Run(clip, tmp_path / "x.mkv")
-    assert gate.reached.wait(SOON)
+    assert gate.reached.wait(PATIENCE)
+    patience.until(lambda: boards[0]._waiting >= LIMIT)
     encoded = settled(lambda: count.calls)
     assert encoded < 120  # of 240: the rest waits for room
     assert boards[0]._waiting >= LIMIT
@@ -173,22 +175,24 @@ def test_a_stalled_writer_stops_the_decoders(clip: Path, tmp_path: Path, boards:
 def test_a_stop_while_everything_is_full(clip: Path, tmp_path: Path, boards: list[Board], monkeypatch) -> None:
     gate = Gate(monkeypatch, Muxer, "write_video", 10)
     run = Run(clip, tmp_path / "x.mkv")
-    assert gate.reached.wait(SOON)
+    assert gate.reached.wait(PATIENCE)
+    patience.until(lambda: boards[0]._waiting >= LIMIT)
     settled(lambda: boards[0]._waiting)
-    assert boards[0]._waiting >= LIMIT
     run.stop.set()
     gate.open.set()
     assert isinstance(run.finish(), StoppedError)
     run.left_nothing()
 
 
-def test_a_stop_while_an_encoder_stalls_waits_for_its_lane_only(clip: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_stop_while_an_encoder_stalls_waits_for_its_lane_only(
+    clip: Path, tmp_path: Path, boards: list[Board], monkeypatch
+) -> None:
     """A library cannot be interrupted; the run ends with its call, and starts nothing more."""
     gate = Gate(monkeypatch, LibavEncoder, "encode", 30)
     run = Run(clip, tmp_path / "x.mkv")
-    assert gate.reached.wait(SOON)
+    assert gate.reached.wait(PATIENCE)
     run.stop.set()
-    settled(lambda: gate.calls)
+    patience.until(lambda: boards[0]._crew.halted)
     held = gate.calls
     gate.open.set()
     assert isinstance(run.finish(), StoppedError)

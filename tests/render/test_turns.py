@@ -6,6 +6,8 @@ import threading
 import time
 from types import SimpleNamespace
 
+from patience import LIMIT
+
 from gpupipe.render.device_runner import Compute, DeviceRunner
 
 
@@ -31,5 +33,6 @@ def test_one_batch_is_given_at_a_time() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(LIMIT)
+    assert not [thread for thread in threads if thread.is_alive()]
     assert most == 1

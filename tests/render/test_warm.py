@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import until
 
 from gpupipe.config import parse_config
 from gpupipe.errors import MediaError, StoppedError
@@ -74,7 +75,7 @@ def test_a_failure_is_of_its_segment_only(folder: Folder, monkeypatch) -> None:
     warm = Warm(folder.plan, folder)
     with ThreadPoolExecutor(6) as pool:
         futures = [pool.submit(warm.render, index) for index in range(6)]
-        errors = [future.exception(timeout=60) for future in futures]
+        errors = [future.exception(timeout=240) for future in futures]
     assert [str(error) for error in errors if error] == ["segment 2: broken"]
     assert errors.index(next(filter(None, errors))) == 2
     assert warm.render(2).frames == 25
@@ -124,9 +125,9 @@ def test_closed_while_it_works(folder: Folder, monkeypatch) -> None:
 
         monkeypatch.setattr(Runner, "render", waiting)
         future = pool.submit(warm.render, 0)
-        while not warm.shown():
-            assert not future.done()
+        until(lambda: warm.shown() or future.done())
+        assert not future.done()
         warm.close()
         with pytest.raises(StoppedError):
-            future.result(timeout=30)
+            future.result(timeout=240)
     assert list(folder.path.iterdir()) == []

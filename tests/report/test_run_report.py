@@ -84,10 +84,11 @@ BROWSER = """
 import json, sys
 from playwright.sync_api import sync_playwright
 with sync_playwright() as play:
-    browser = play.chromium.launch(executable_path=sys.argv[1], args=["--no-sandbox"])
+    browser = play.chromium.launch(executable_path=sys.argv[1], args=["--no-sandbox"], timeout=200_000)
     found = []
     for width, scheme in ((1280, "light"), (390, "dark")):
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        context.set_default_timeout(200_000)
         page, said, asked = context.new_page(), [], []
         page.on("console", lambda m: said.append(m.text))
         page.on("pageerror", lambda e: said.append(str(e)))
@@ -120,7 +121,7 @@ def test_in_a_browser(folder):
     if chromium is None:
         pytest.skip("no chromium here (Debian: apt-get install chromium)")
     words = [sys.executable, "-c", BROWSER, chromium, str(folder / "r.html")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     for width, found in zip((1280, 390), json.loads(done.stdout), strict=True):
         assert found["said"] == []

@@ -157,6 +157,6 @@ def complaints(path: Path) -> str:
         "null",
         "-",
     ]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr

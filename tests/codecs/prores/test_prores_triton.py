@@ -61,7 +61,7 @@ def test_kernels_by_the_interpreter() -> None:
     program = "import test_prores_triton as t\nfor case in t.CASES: t.compare(*case)"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
-        env=environment, capture_output=True, text=True, timeout=120, check=False,
+        env=environment, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
 
@@ -89,6 +89,6 @@ for blocks in (2, 32):
 """
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
