@@ -48,6 +48,10 @@ class MediaError(GpupipeError):
     """A file cannot be read or written."""
 
 
+class BusyError(MediaError):
+    """Another run is at work on the same output; when it has ended it may work."""
+
+
 class SourceError(MediaError):
     """The source cannot be read, or holds no picture: trying again, here or elsewhere, will not help."""
 

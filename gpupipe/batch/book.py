@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import gpupipe
+from gpupipe.errors import MediaError, VolumeError
 from gpupipe.media.output import describe_os_error
 from gpupipe.plain import parsed, plain
 from gpupipe.plan.stored import restored
@@ -76,7 +77,12 @@ class Book:
     def _read(self) -> None:
         """Again before each file: another batch into the same folder may have done it meanwhile."""
         try:
+            if self._path.exists() and not self._path.is_file():  # a pipe would be waited for
+                hint = "move it away, then start again"
+                raise MediaError("it is no file, where a batch keeps its record", where=str(self._path), hint=hint)
             lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+        except PermissionError:
+            raise VolumeError("no permission to read it", where=str(self._path), hint="check owner and mode") from None
         except OSError as error:
             raise describe_os_error(error, self._path) from None
         for line in lines:

@@ -49,14 +49,16 @@ def sources(words: Sequence[str], lists: Sequence[Path]) -> list[Path]:
 def _listed(lists: Iterable[Path]) -> Iterable[tuple[str, str]]:
     for path in lists:
         try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()  # Windows begins a text with a mark
+            # Windows begins a text with a mark, and ends lines by \r\n; all else may be part of a name.
+            lines = path.read_bytes().decode("utf-8-sig").split("\n")
         except UnicodeDecodeError:
             raise ConfigError("is no list of paths: it is not UTF-8", where=str(path)) from None
         except OSError as error:
             raise describe_os_error(error, path) from None
         for number, line in enumerate(lines, 1):
-            if line.strip() and not line.lstrip().startswith("#"):
-                yield f"{path}, line {number}", line.strip()
+            name = line.removesuffix("\r").strip(" \t")
+            if name and not name.startswith("#"):
+                yield f"{path}, line {number}", name
 
 
 def _matches(word: str, where: str) -> list[Path]:

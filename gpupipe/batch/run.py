@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from gpupipe.batch.book import Entry
-from gpupipe.errors import GpupipeError, MediaError, SourceError, StoppedError
+from gpupipe.errors import BusyError, GpupipeError, MediaError, SourceError, StoppedError
 from gpupipe.journal import Journal
 from gpupipe.media.output import OutputFile, describe_os_error
 from gpupipe.plan.stored import absolute
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from gpupipe.plan import Plan
     from gpupipe.render import Progress, StopFlag
 
-Outcome = Literal["done", "failed", "standing", "stopped"]
-"""`standing`: an earlier run's entry still holds, be it of a success or of a failure."""
+Outcome = Literal["done", "failed", "standing", "stopped", "busy"]
+"""`standing`: an earlier run's entry still holds, be it of a success or of a failure. `busy`: another run is
+at work on that output, which says nothing of the file, so it is not put down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Finished:
 
     @property
     def failed(self) -> bool:
-        """Now or before."""
+        """Now or before; `busy` is no failure."""
         return self.outcome == "failed" or (self.outcome == "standing" and self.entry.state == "failed")
 
 
@@ -112,6 +113,9 @@ class Batch:
             entry = self._carry_out(job, room, journal)
         except StoppedError:
             return Finished(job, "stopped", Entry(str(job.source), "failed", reason="stopped"))
+        except BusyError as error:
+            entry = Entry(str(job.source), "failed", reason=str(error), exit_code=error.exit_code)
+            return Finished(job, "busy", entry)
         except GpupipeError as error:
             return self._failed(job, error)
         except Exception as error:  # noqa: BLE001  the other files have nothing to do with it

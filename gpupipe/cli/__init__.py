@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 VERBS = (
-    "run", "batch", "plan", "status", "segment", "join", "farm", "preview", "probe", "doctor", "sample", "bench",
-    "models",
+    "run", "batch", "plan", "status", "clean", "segment", "join", "farm", "preview", "probe", "doctor", "sample",
+    "bench", "models",
 )  # fmt: skip
 DONE, USAGE, BUG, WARNED, INTERRUPTED = 0, 2, 3, 4, 130  # others: `errors`
 

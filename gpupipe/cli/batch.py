@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 AT_ONCE = 8
 """Files that share a GPU; one that is cut into segments fills it by itself."""
 FAILED = 1
-_WORDS = {"done": "done", "standing": "done before", "failed": "failed", "stopped": "stopped"}
+_WORDS = {"done": "done", "standing": "done before", "failed": "failed", "stopped": "stopped", "busy": "busy"}
 
 
 @click.command(name="batch", short_help="Carry out a config on many files.")
@@ -82,7 +82,7 @@ def command(
     """Do what CONFIG says to each INPUT, a path or a pattern in quotes, and write the outputs to DIR.
 
     A file that fails does not stop the others. What became of each is kept in DIR, so the same command again does only
-    what is not done. Exit code 1 if any failed.
+    what is not done. Exit code 1 if any failed, or is busy: another run is at work on its output.
     """
     console.quiet, console.json_log = quiet, log == "json"
     if log_file is not None:
@@ -155,6 +155,8 @@ def _outcome(finished: Finished) -> str:
     if finished.failed:
         again = " (nothing has changed; --retry tries again)" if finished.outcome == "standing" else ""
         return f"{_state(finished)}  {job.source}: {entry.reason.removeprefix(f'{job.source}: ')}{again}"
+    if finished.outcome == "busy":
+        return f"busy     {job.source}: {entry.reason}"
     if finished.outcome == "stopped":
         return f"stopped  {job.source}"
     rate = f", {entry.frames / entry.seconds:.0f} a second" if entry.seconds else ""
@@ -166,9 +168,9 @@ def _conclude(console: Console, todo: list[Job], ended: list[Finished], *, stric
     counts = Counter(_state(one) for one in ended)
     counts["not begun"] = len(todo) - len(ended)
     for one in ended:
-        if one.failed:
+        if one.failed or one.outcome == "busy":
             console.say(f"  {_outcome(one)}")
-    told = [f"{counts[name]} {name}" for name in ("done", "done before", "failed", "failed before", "stopped",
+    told = [f"{counts[name]} {name}" for name in ("done", "done before", "failed", "failed before", "busy", "stopped",
                                                   "not begun") if counts[name]]  # fmt: skip
     console.say(f"{len(todo)} files: {', '.join(told)}")
     console.event("done", counts=dict(counts))
@@ -177,7 +179,7 @@ def _conclude(console: Console, todo: list[Job], ended: list[Finished], *, stric
     if counts["stopped"] or counts["not begun"]:
         console.error("stopped; what is done is kept, and the same command goes on", INTERRUPTED)
         return INTERRUPTED
-    if any(one.failed for one in ended):
+    if any(one.failed or one.outcome == "busy" for one in ended):
         return FAILED
     return WARNED if strict and any(one.entry.warnings for one in ended) else DONE
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
 
 from gpupipe.cli.options import PATH, as_json
+from gpupipe.cli.words import ago, size
 from gpupipe.errors import MediaError
 from gpupipe.plain import plain
 from gpupipe.render.status import Status, status
@@ -46,7 +48,8 @@ def lines(found: Status) -> list[str]:
     if found.folder is None:
         return [*out, "ledger   none: the run is over, or keeps nothing"]
     share = f" ({100 * found.frames // found.expected} %)" if found.expected else ""
-    out.append(f"ledger   {found.folder}")
+    age = ago(time.time() - found.touched)
+    out.append(f"ledger   {found.folder}: {size(found.size)}, last written {age} ago")
     out.append(f"segments {len(found.done)} of {found.segments} done")
     out.append(f"frames   {found.frames} of {found.expected}{share}, {found.bytes / 1e6:.1f} MB")
     if found.missing:
@@ -55,7 +58,8 @@ def lines(found: Status) -> list[str]:
         out.append(f"damaged  {ranges(found.damaged)}: rendered again by the next run")
     out.append(f"begun    {found.begun or 'unknown'}, last segment finished {found.last or 'never'}")
     out += [f"trouble  {text}" for text in found.failures]
-    next_ = "a run is at work on it" if found.busy else "nobody is at work on it; the same command goes on"
+    idle = "nobody is at work on it; the same command goes on, `gpupipe clean` removes it"
+    next_ = "a run is at work on it" if found.busy else idle
     return [*out, f"now      {next_}"]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import av.logging
@@ -18,6 +19,8 @@ _LOG = threading.Lock()
 _STDERR = threading.Lock()
 """Of two at once the second would put back the file of the first."""
 Lines = list[tuple[int, str, str]]
+_LIBRARY = re.compile(rb"\s*(Svt|x26[45])\S* ?\[\w+\] ?:")
+"""How lines of SVT-AV1 and x265 begin: `Svt[error]: `, `x265 [warning]: `."""
 
 
 @contextmanager
@@ -55,7 +58,11 @@ def captured_log(level: int) -> Iterator[Lines]:
 
 @contextmanager
 def captured_stderr() -> Iterator[list[str]]:
-    """Catches what libraries print to the terminal past everybody (SVT-AV1 does); the lines are there afterwards."""
+    """Catches what libraries print to the terminal past everybody (SVT-AV1 does); the lines are there afterwards.
+
+    All that this process says meanwhile comes by there. What no library can have said, such as a line of another file
+    of a batch, is only late.
+    """
     lines: list[str] = []
     with _STDERR, tempfile.TemporaryFile() as file:
         own = os.dup(2)
@@ -66,7 +73,17 @@ def captured_stderr() -> Iterator[list[str]]:
             os.dup2(own, 2)
             os.close(own)
             file.seek(0)
-            lines += file.read().decode(errors="replace").splitlines()
+            for said in file.read().splitlines(keepends=True):
+                if _LIBRARY.match(said):
+                    lines.append(said.decode(errors="replace").rstrip("\r\n"))
+                else:
+                    _put_back(said)
+
+
+def _put_back(said: bytes) -> None:
+    with suppress(OSError):  # nobody reads it any more
+        while said:
+            said = said[os.write(2, said) :]
 
 
 def reason(lines: Lines, otherwise: str) -> str:

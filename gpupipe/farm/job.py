@@ -15,7 +15,7 @@ from gpupipe.media.output import LEDGER
 from gpupipe.plan.placed import placed, with_places
 from gpupipe.plan.stored import dump, load
 from gpupipe.render import facts
-from gpupipe.render.ledger import SEGMENTS
+from gpupipe.render.folder import SEGMENTS
 
 if TYPE_CHECKING:
     from typing import Any

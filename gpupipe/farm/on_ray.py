@@ -15,7 +15,7 @@ from gpupipe.errors import CapabilityError, FarmError, first_line
 from gpupipe.farm.job import job_of
 from gpupipe.farm.nodes import Nodes
 from gpupipe.render.dispatch import Dispatch
-from gpupipe.render.ledger import SEGMENTS
+from gpupipe.render.folder import SEGMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,7 +20,7 @@ from gpupipe.media.output import describe_os_error
 from gpupipe.plan.placed import placed, with_places
 from gpupipe.plan.stored import dump, load
 from gpupipe.render.dispatch import Dispatch
-from gpupipe.render.ledger import SEGMENTS
+from gpupipe.render.folder import SEGMENTS
 from gpupipe.render.pieces import Piece, PieceWriter
 from gpupipe.render.seat import SeatLostError
 from gpupipe.render.warm import Warm

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
-import time
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from gpupipe.errors import GpupipeError, MediaError, PlanError
-from gpupipe.media.output import LEDGER, describe_os_error
+from gpupipe.media.output import describe_os_error
 from gpupipe.plain import parsed
 from gpupipe.plan.stored import absolute, dump, load
 from gpupipe.render import facts
+from gpupipe.render.folder import FINISHED, LOG, PLAN, SEGMENTS, folder_of, locked, parts, pieces, take_away
 from gpupipe.render.pieces import BadPieceError, Piece, PieceWriter, take_in, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from gpupipe.plan import Plan
 
-_RESTS = (0.05, 0.2)
-"""Seconds between attempts to lock a ledger."""
 _SHOWN = 4
 """Changes that an error names."""
-PLAN, LOG, LOCK, _FINISHED, SEGMENTS = "plan.json", "log.jsonl", "lock", "finished.json", "segments"
-
-
-def folder_of(output: Path) -> Path:
-    """Where the ledger of an output lies: beside the file itself, whatever links lead to it."""
-    final = Path(os.path.realpath(output))
-    return final.with_name(final.name + LEDGER)
 
 
 class Ledger:
@@ -49,7 +39,7 @@ class Ledger:
     def __init__(self, plan: Plan, *, shared: bool = False, folder: Path | None = None) -> None:
         self.plan, self.folder = absolute(plan), folder or folder_of(plan.output)
         self._shared = shared
-        self._lock: BinaryIO | None = None
+        self._lock: int | None = None
         self._facts: dict[str, object] = {}
         self.digest = ""
         """Of all that decides the bytes of a segment: plan, files, libraries."""
@@ -60,33 +50,15 @@ class Ledger:
         self._facts = facts.facts(self.plan)
         self.digest = facts.digest(self.plan, self._facts)
         with self.writing():
-            self.folder.mkdir(exist_ok=True)
+            self._lock = locked(self.folder, self.plan.output, shared=self._shared)
             (self.folder / SEGMENTS).mkdir(exist_ok=True)
-            self._lock = (self.folder / LOCK).open("a+b")  # NFS shares locks of files that may be read only
-            with suppress(OSError):  # volumes without locks: whoever starts two runs of one output gets one of them
-                if not self._locked(self._lock):
-                    self._lock.close()
-                    hint = "wait for it, or end it first"
-                    raise MediaError("another run is at work on it", where=str(self.plan.output), hint=hint)
         return self
-
-    def _locked(self, file: BinaryIO) -> bool:
-        """Asks more than once: `status` holds the lock for a moment."""
-        for rest in (*_RESTS, None):
-            try:
-                fcntl.flock(file, (fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if rest is not None:
-                    time.sleep(rest)
-                continue
-            return True
-        return False
 
     def __exit__(self, *_: object) -> None:
         if not self._shared and not self._finished():  # a run that was refused, or did not get far, leaves nothing
             self.remove()
         if self._lock is not None:
-            self._lock.close()
+            os.close(self._lock)
             self._lock = None
 
     def begin(self, *, restart: bool = False, only: Sequence[int] | None = None) -> None:
@@ -99,6 +71,8 @@ class Ledger:
             if restart:
                 self.clear()
             before = self._read(PLAN)
+            if before is None and self._strangers():
+                self._refuse(["plan.json is lost or damaged, so nobody knows what"])
             if before is None or not self._finished():
                 self._write(PLAN, {**dump(self.plan), "facts": self._facts, "run": self.digest})
             elif before.get("run") != self.digest:
@@ -107,6 +81,14 @@ class Ledger:
         for index in range(len(self.plan.segments)) if only is None else only:
             self.look(index)
         self.log("begin", segments=len(self.plan.segments), kept=len(self.pieces))
+
+    def _strangers(self) -> bool:
+        """Whether a segment says that it was made by another run."""
+        for path in self._finished():
+            with suppress(BadPieceError, OSError):
+                if verify(path, thorough=False).digest != self.digest:
+                    return True
+        return False
 
     def _changes(self, before: dict[str, Any]) -> list[str]:
         told = facts.changed(before.get("facts"), self._facts)
@@ -217,11 +199,11 @@ class Ledger:
         stat = temporary.stat()
         frames = sum(piece.frames for piece in self.pieces.values())
         with self.writing():
-            self._write(_FINISHED, {"inode": stat.st_ino, "size": stat.st_size, "run": self.digest, "frames": frames})
+            self._write(FINISHED, {"inode": stat.st_ino, "size": stat.st_size, "run": self.digest, "frames": frames})
 
     def joined_before(self) -> int | None:
         """Frames of the output where an earlier run was killed between the rename and the end; None where none was."""
-        found = self._read(_FINISHED) or {}
+        found = self._read(FINISHED) or {}
         try:
             stat = self.plan.output.stat()
         except OSError:
@@ -233,12 +215,12 @@ class Ledger:
         """Takes away what a killed run left half written; other processes' work where the ledger is shared stays."""
         if self._shared:
             return
-        (self.folder / _FINISHED).unlink(missing_ok=True)
-        for part in (*(self.folder / SEGMENTS).glob(".*.part"), *self.folder.glob(".*.part")):
+        (self.folder / FINISHED).unlink(missing_ok=True)
+        for part in parts(self.folder):
             part.unlink(missing_ok=True)
 
     def _finished(self) -> list[Path]:
-        return list((self.folder / SEGMENTS).glob("*.seg"))
+        return list(pieces(self.folder))
 
     def kept(self) -> int:
         """Segments that lie there, also those that a node has just finished and has not told of yet."""
@@ -252,11 +234,5 @@ class Ledger:
         self.pieces = {}
 
     def remove(self) -> None:
-        """The output has its name: the ledger goes, but for what others have put there. What says so goes last."""
-        with suppress(OSError):
-            for path in (*self._finished(), *(self.folder / SEGMENTS).glob(".*.part"), *self.folder.glob(".*.part")):
-                path.unlink(missing_ok=True)
-            (self.folder / SEGMENTS).rmdir()
-            for name in (LOG, PLAN, LOCK, _FINISHED):
-                (self.folder / name).unlink(missing_ok=True)
-            self.folder.rmdir()
+        """The output has its name, or there is nothing to keep: the ledger goes."""
+        take_away(self.folder)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpupipe.errors import MediaError
 from gpupipe.plain import parsed
-from gpupipe.render.ledger import LOCK, LOG, PLAN, SEGMENTS, folder_of
+from gpupipe.render.folder import LOCK, LOG, PLAN, SEGMENTS, check, folder_of, held
 from gpupipe.render.pieces import BadPieceError, verify
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ class Status:
     """When the last segment was finished."""
     failures: tuple[str, ...] = ()
     """What went wrong since the last segment was finished, the newest last."""
+    size: int = 0
+    """Bytes of all that lies in the ledger."""
+    touched: float = 0.0
+    """When something of it was written for the last time, in seconds since 1970."""
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -58,6 +62,7 @@ def status(output: Path, *, thorough: bool = False) -> Status:
     Raises MediaError where the ledger cannot be read.
     """
     folder = folder_of(output)
+    check(folder, looking=True)
     if not folder.is_dir():
         return Status(output, output.is_file(), None)
     try:
@@ -78,11 +83,12 @@ def status(output: Path, *, thorough: bool = False) -> Status:
         frames, size = frames + piece.frames, size + piece.bytes
     return Status(
         output, output.is_file(), folder, len(wanted), tuple(done), tuple(damaged), frames, sum(wanted), size,
-        _busy(folder), *_history(folder),
+        busy(folder), *_history(folder), *held(folder),
     )  # fmt: skip
 
 
-def _busy(folder: Path) -> bool:
+def busy(folder: Path) -> bool:
+    """Whether a run is at work on a ledger."""
     for mode in ("r+b", "rb"):  # NFS locks only what may be written; who only looks may not write
         try:
             with (folder / LOCK).open(mode) as file:

@@ -113,3 +113,11 @@ def test_paths_that_cannot_be_one(folder: Path, word: str) -> None:
     (folder / "loop").symlink_to("loop")
     with pytest.raises(ConfigError, match="is no path that can be read"):
         sources([word], [])
+
+
+def test_lines_of_a_list_end_at_line_feeds_only(folder: Path) -> None:
+    r"""Whatever else Python calls the end of a line may be part of a name; Windows ends them by \r\n."""
+    names = ["a\u2028b.mov", "a\x0bb.mov", "a\x0cb.mov", "a\x85b.mov", "a\x1cb.mov", "a\rb.mov", "end\u2028.mov"]
+    for end in ("\n", "\r\n"):
+        (folder / "list.txt").write_bytes(end.join([*names, "", "# a\u2028comment"]).encode())
+        assert [str(path) for path in sources([], [Path("list.txt")])] == names

@@ -18,6 +18,7 @@ from gpupipe.batch.book import NAME
 from gpupipe.batch.run import Room
 from gpupipe.errors import StoppedError
 from gpupipe.metrics import Exporter
+from gpupipe.render.folder import locked
 from tests.cli.conftest import PROGRAM
 
 if TYPE_CHECKING:
@@ -192,3 +193,31 @@ def test_one_exporter_counts_all_files(folder: Path, cli, monkeypatch: pytest.Mo
     assert re.search(r"^metrics  http://127\.0\.0\.1:\d+/metrics$", done.err, re.MULTILINE)
     (totals,) = seen
     assert (totals.frames, totals.ended) == (75, {"done": 2})
+
+
+def test_a_file_that_another_run_is_at_work_on_is_busy_and_tried_again(folder: Path, cli) -> None:
+    words = ("batch", "c.yaml", "a.mkv", "b.mkv", "--output-dir", "out", "--device", "cpu", "--json")
+    (folder / "c.yaml").write_text(CONFIG + "resume: keep\nsegments: {seconds: 1}\n")
+    (folder / "out").mkdir()
+    held = locked(folder / "out" / "a.mp4.gpupipe", folder / "out" / "a.mp4", shared=False)
+    busy = cli(*words)
+    assert (busy.code, outcomes(busy.out)) == (1, {"a.mkv": "busy", "b.mkv": "done"})
+    assert "busy     a.mkv: " in busy.err
+    assert "another run is at work on it" in busy.err
+    assert busy.err.rstrip().endswith("2 files: 1 done, 1 busy")
+    assert [json.loads(line)["source"] for line in (folder / "out" / NAME).read_text().splitlines()] == ["b.mkv"]
+    os.close(held)
+    again = cli(*words)
+    assert (again.code, outcomes(again.out)) == (0, {"a.mkv": "done", "b.mkv": "done before"})
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_something_else_in_the_place_of_the_record(folder: Path, cli, kind: str) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / NAME).mkdir() if kind == "folder" else os.mkfifo(folder / "out" / NAME)
+    done = cli("batch", "c.yaml", "a.mkv", "--output-dir", "out", "--device", "cpu")
+    assert done.code == 1
+    assert (
+        done.err
+        == f"error: out/{NAME}: it is no file, where a batch keeps its record (move it away, then start again)\n"
+    )

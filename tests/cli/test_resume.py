@@ -415,7 +415,7 @@ def test_who_only_looks_stops_nobody(cli, words, monkeypatch, tmp_path) -> None:
     with (folder / "lock").open("r+b") as looking:
         fcntl.flock(looking, fcntl.LOCK_EX)
         rest = SimpleNamespace(sleep=lambda _: fcntl.flock(looking, fcntl.LOCK_UN))  # it has looked meanwhile
-        monkeypatch.setattr("gpupipe.render.ledger.time", rest)
+        monkeypatch.setattr("gpupipe.render.folder.time", rest)
         with Ledger(plan, shared=True):
             pass
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import av.logging
+import pytest
 
-from gpupipe.codecs.libav_log import captured_log
+from gpupipe.codecs.libav_log import captured_log, captured_stderr
+from gpupipe.config import parse_config
+from gpupipe.errors import PlanError
+from gpupipe.media.probe import probe
+from gpupipe.plan import make_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,3 +58,23 @@ def test_no_collection_while_the_log_is_on() -> None:
     with captured_log(av.logging.INFO):
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_what_others_say_is_kept(capfd) -> None:
+    """Another file of a batch is told of while SVT-AV1 is rehearsed: its line is late, and not lost."""
+    with captured_stderr() as printed:
+        done = threading.Thread(target=os.write, args=(2, "[1/2] done  a.mov \u2192 b.mov\n".encode()))
+        done.start()
+        done.join()
+        os.write(2, b"Svt[error]: no such thing\n\x1b[2K\rx265 [warning]: hm\nerror: a half")
+    assert printed == ["Svt[error]: no such thing", "x265 [warning]: hm"]
+    assert capfd.readouterr().err == "[1/2] done  a.mov \u2192 b.mov\n\x1b[2K\rerror: a half"
+
+
+def test_svt_av1_is_heard(tmp_path: Path, ffmpeg) -> None:
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=64x64:r=5:d=1", "-c:v", "libx264", tmp_path / "s.mkv")
+    video = {"codec": "av1", "encoder": "libsvtav1", "options": {"svtav1-params": "tile-rows=99"}}
+    with pytest.raises(PlanError, match="Log2Tile rows/cols must be"):
+        make_plan(
+            parse_config({"output": {"video": video}}), probe(tmp_path / "s.mkv"), tmp_path / "o.mkv", device="cpu"
+        )

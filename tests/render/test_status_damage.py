@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpupipe.errors import MediaError
-from gpupipe.render.ledger import LOG, PLAN
+from gpupipe.render.folder import LOG, PLAN
 from gpupipe.render.status import status
 
 if TYPE_CHECKING:
