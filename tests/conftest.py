@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -35,6 +36,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not _has_cuda():
         for item in wanting:
             item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_lives_on() -> None:
+    """Modules and test items are looked at once a module by the collector, not at the end of every render."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
