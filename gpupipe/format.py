@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal, get_args
@@ -20,6 +21,7 @@ class PixelFormat:
       planar: one (N, H, W) tensor a component, uint8 or uint16 (yuv: Y, U, V; gray: Y; rgb: G, B, R as in gbrp);
       semiplanar: Y (N, H, W) and interleaved UV (N, ceil(H/2), ceil(W/2), 2);
       float: one (N, 3, H, W) tensor of R'G'B', nominal 0..1, super-white and super-black kept.
+    Alpha is no part of it: see `FrameFormat.alpha`.
     """
 
     name: str
@@ -86,6 +88,22 @@ def pixel_format(name: str) -> PixelFormat | None:
     return PIXEL_FORMATS.get(name.replace("yuvj", "yuv"))
 
 
+def with_alpha(name: str) -> str | None:
+    """Libav's name of the planar format with an alpha plane beside those of `name`; None where it has none."""
+    twin = name.replace("yuv", "yuva").replace("gbrp", "gbrap")
+    return twin if _PLANAR_ALPHA.fullmatch(twin) else None
+
+
+_PLANAR_ALPHA = re.compile(r"(?:yuva4\d\dp|gbrap)(?:(?:9|10|12|14|16)le)?")
+
+
+def without_alpha(name: str) -> str | None:
+    """The inverse of `with_alpha`; None for any other format, packed ones and floats among them."""
+    if not _PLANAR_ALPHA.fullmatch(name):
+        return None
+    return name.replace("yuva", "yuv").replace("gbrap", "gbrp")
+
+
 FieldOrder = Literal["unknown", "progressive", "tt", "bb", "tb", "bt"]
 FIELD_ORDERS: tuple[FieldOrder, ...] = get_args(FieldOrder)
 """In the order of libav's AVFieldOrder."""
@@ -104,6 +122,12 @@ class FrameFormat:
     field_order: FieldOrder = "progressive"
     device: str = "cpu"
     """`cpu` or `cuda:N`."""
+    alpha: int = 0
+    """Bits of a sample of alpha; 0 where the picture has none.
+
+    Alpha is the last of the planes, (N, H, W), uint8 for 8 bits and else uint16: straight (colours are not multiplied
+    by it), full range, 2^alpha - 1 opaque. Its depth is its own, whatever that of the picture.
+    """
 
     @property
     def interlaced(self) -> bool:
@@ -111,13 +135,21 @@ class FrameFormat:
         return self.field_order in ("tt", "bb", "tb", "bt")
 
     @property
+    def plane_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shape of each plane of one picture, alpha last, without the batch dimension."""
+        shapes = self.pixels.plane_shapes(self.width, self.height)
+        return (*shapes, (self.height, self.width)) if self.alpha else shapes
+
+    @property
     def frame_bytes(self) -> int:
         """Bytes of one picture, rows packed."""
-        return self.pixels.frame_bytes(self.width, self.height)
+        alpha = self.width * self.height * (1 if self.alpha == 8 else 2) if self.alpha else 0
+        return self.pixels.frame_bytes(self.width, self.height) + alpha
 
     def with_(self, **changes: object) -> FrameFormat:
         """A copy with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        return f"{self.pixels.name} {self.width}x{self.height} on {self.device}"
+        alpha = f" with {self.alpha}-bit alpha" if self.alpha else ""
+        return f"{self.pixels.name}{alpha} {self.width}x{self.height} on {self.device}"

@@ -35,6 +35,8 @@ class FrameBatch:
     durations: tuple[int, ...] = ()
     """Display time of each picture in `time_base`; 0 where unknown."""
     native: av.VideoFrame | None = None
+    matte: av.VideoFrame | None = None
+    """Beside `native`: the frame whose last plane is the alpha, where `native` itself has none of that depth."""
     ready: object | None = None
     """CUDA event after which the planes hold the picture; None on the CPU."""
 

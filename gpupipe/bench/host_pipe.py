@@ -99,7 +99,7 @@ class _Stages:
     def __init__(self, plan: Plan, subject: Subject, device: str) -> None:
         pixels = PIXEL_FORMATS["rgbf32" if device == "cpu" else "rgbf16"]
         self._dtype = plane_dtype(plan.source.video.format.with_(pixels=pixels))
-        picture = plan.source.video.format.with_(pixels=pixels, device=device)
+        picture = plan.source.video.format.with_(pixels=pixels, device=device, alpha=0)
         builder = ChainBuilder(picture)
         for n, entry in enumerate(subject.config.stages):
             if entry.name == "orient":

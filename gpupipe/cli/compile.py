@@ -14,6 +14,7 @@ from gpupipe.errors import ConfigError
 from gpupipe.journal import Journal
 from gpupipe.plan.segments import stage_of
 from gpupipe.render.segmented import in_lanes
+from gpupipe.stages.base import seen
 
 if TYPE_CHECKING:
     from gpupipe.cli.console import Console
@@ -55,6 +56,6 @@ def _build(console: Console, plan: Plan, step: Step, stage: Stage) -> None:
     stage.attend(Journal(console.first, console.say), rows)
     lane = open_lane(plan.device)
     with lane.active():
-        stage.prepare(step.source)
+        stage.prepare(seen(stage, step.source))
     lane.synchronize()
     console.data(f"{use.name}: {use.engine} for {step.source.width}x{step.source.height}" for use in stage.models())

@@ -43,6 +43,8 @@ class EncoderFacts:
     """It takes odd sizes with subsampled chroma; all others get even ones."""
     fields: bool = False
     """It keeps two fields apart, or codes every line by itself."""
+    alpha: bool = False
+    """It is given alpha as a plane. That of others is no plane (PNG), or few decoders give it back (HEVC, VP9)."""
     counts: bool = False
     """It only counts frames: see `frame_numbers`."""
     scale: Scale | None = None
@@ -53,7 +55,8 @@ ENCODERS = (
     EncoderFacts("nvenc", ("h264", "hevc", "av1"), on_device=True, needs_gpu=True),
     EncoderFacts("nvjpeg", ("mjpeg",), on_device=True, needs_gpu=True, alone=True, any_size=True),
     EncoderFacts(
-        "prores_torch", ("prores",), on_device=True, by_name_only=True, alone=True, any_size=True, fields=True
+        "prores_torch", ("prores",), on_device=True, by_name_only=True, alone=True, any_size=True, fields=True,
+        alpha=True,
     ),
     EncoderFacts("libx264", ("h264",), usual=True, fields=True, scale=Scale("crf", 0, 51, 18)),
     EncoderFacts("libx264rgb", ("h264",), scale=Scale("crf", 0, 51, 18)),
@@ -62,9 +65,10 @@ ENCODERS = (
     EncoderFacts("libvpx-vp9", ("vp9",), usual=True, any_size=True, scale=Scale("crf", 0, 63, 24, whole=True)),
     EncoderFacts("libvpx", ("vp8",), usual=True, any_size=True),
     EncoderFacts(
-        "prores_ks", ("prores",), usual=True, any_size=True, fields=True, scale=Scale("quantiser", 1, 64, None)
+        "prores_ks", ("prores",), usual=True, any_size=True, fields=True, alpha=True,
+        scale=Scale("quantiser", 1, 64, None),
     ),
-    EncoderFacts("prores_aw", ("prores",), fields=True),
+    EncoderFacts("prores_aw", ("prores",), fields=True, alpha=True),
     EncoderFacts("mjpeg", ("mjpeg",), any_size=True, fields=True, scale=Scale("frame quantiser", 1, 100, 3)),
     EncoderFacts("mpeg1video", ("mpeg1video",), any_size=True, counts=True),
     EncoderFacts(
@@ -73,14 +77,15 @@ ENCODERS = (
     ),
     EncoderFacts("mpeg4", ("mpeg4",), any_size=True, counts=True, scale=Scale("frame quantiser", 1, 31, 3)),
     EncoderFacts("dnxhd", ("dnxhd",), any_size=True, fields=True),
-    EncoderFacts("ffv1", ("ffv1",), any_size=True, fields=True),
+    EncoderFacts("ffv1", ("ffv1",), any_size=True, fields=True, alpha=True),
     EncoderFacts("rawvideo", ("rawvideo",), any_size=True, fields=True),
     EncoderFacts("huffyuv", ("huffyuv",), fields=True),
-    EncoderFacts("utvideo", ("utvideo",), fields=True),
+    EncoderFacts("ffvhuff", ("ffvhuff",), alpha=True),
+    EncoderFacts("utvideo", ("utvideo",), fields=True, alpha=True),
     EncoderFacts("jpeg2000", ("jpeg2000",), any_size=True),
     EncoderFacts("png", ("png",), any_size=True),
     EncoderFacts("tiff", ("tiff",), any_size=True),
-    EncoderFacts("magicyuv", ("magicyuv",), any_size=True),
+    EncoderFacts("magicyuv", ("magicyuv",), any_size=True, alpha=True),
     EncoderFacts("msmpeg4v2", ("msmpeg4v2",), any_size=True),
     EncoderFacts("flv", ("flv1",), any_size=True),
     EncoderFacts("snow", ("snow",), any_size=True),

@@ -14,10 +14,11 @@ from gpupipe.codecs.encoders import encoder_facts
 from gpupipe.codecs.frame_numbers import FrameNumbers, bitstream_rate
 from gpupipe.codecs.libav_log import captured_log, captured_stderr, reason
 from gpupipe.codecs.libav_options import FLAG_GLOBAL_HEADER, FLAG_INTERLACED, check_options, rate_control
+from gpupipe.codecs.matte import alpha_bits, decoder_of_both, taken_apart
 from gpupipe.color import AV_RANGE
 from gpupipe.device.host import nearly_full, short_of_memory
 from gpupipe.errors import MediaError, PlanError, ShortMemoryError
-from gpupipe.format import FIELD_ORDERS, FrameFormat, pixel_format
+from gpupipe.format import FIELD_ORDERS, FrameFormat, pixel_format, with_alpha
 from gpupipe.frame import NO_PTS, FrameBatch
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class LibavDecoder:
 
     Args:
         stream: the demuxer's stream; its codec context is used, so one decoder a stream.
-        source: what the plan expects the pictures to be.
+        source: what the plan expects the pictures to be; alpha is given where that has it.
         time_base: of the packets, and so of every pts.
         journal: told of damage.
     """
@@ -47,7 +48,7 @@ class LibavDecoder:
     def __init__(self, stream: av.VideoStream, source: FrameFormat, time_base: Fraction, journal: Journal) -> None:
         self.format = source
         self._time_base, self._journal = time_base, journal
-        self._context = stream.codec_context
+        self._context = (decoder_of_both(stream) if source.alpha else None) or stream.codec_context
         self._context.thread_type = "AUTO"
         # AVI stores no pts, and for these libav makes one up that is the decoding order's; pictures leave the decoder
         # in step with the packets, so a picture's dts is its time, as for ffmpeg.
@@ -76,16 +77,20 @@ class LibavDecoder:
 
     def _batch(self, frame: av.VideoFrame) -> FrameBatch:
         """Wraps a decoded frame; only a format that gpupipe has no arithmetic for is converted (by swscale)."""
+        source, matte = self.format, None
+        time, duration = frame.dts if self._timed_by_dts else frame.pts, frame.duration
         pixels = pixel_format(frame.format.name)
-        if pixels is None:
-            pixels = self.format.pixels
+        alpha = alpha_bits(frame.format) if source.alpha else 0
+        if alpha:
+            frame, matte, pixels = taken_apart(frame, source.pixels)
+        elif pixels is None:
+            pixels = source.pixels
             frame = frame.reformat(format=pixels.name)
-        source = self.format
-        if (frame.width, frame.height) != (source.width, source.height) or pixels is not source.pixels:
-            source = source.with_(width=frame.width, height=frame.height, pixels=pixels)
-        time = frame.dts if self._timed_by_dts else frame.pts
+        have = (frame.width, frame.height, alpha)
+        if have != (source.width, source.height, source.alpha) or pixels is not source.pixels:
+            source = source.with_(width=frame.width, height=frame.height, pixels=pixels, alpha=alpha)
         pts = NO_PTS if time is None else time
-        return FrameBatch(source, (pts,), self._time_base, durations=(frame.duration or 0,), native=frame)
+        return FrameBatch(source, (pts,), self._time_base, durations=(duration or 0,), native=frame, matte=matte)
 
     def restart(self) -> None:
         """See `base.Decoder`."""
@@ -269,6 +274,8 @@ def one_picture(encoder: LibavEncoder, pts: int) -> list[Packet]:
 def encoder_name(encoder: str, source: FrameFormat) -> str:
     """Libav's name of the format to open an encoder with: yuvj where full range has a name of its own there."""
     name = source.pixels.name
+    if source.alpha:
+        return with_alpha(name) or name
     known = {f.name for f in av.Codec(encoder, "w").video_formats or ()}
     full = name.replace("yuv", "yuvj") if source.pixels.depth == 8 and source.pixels.family == "yuv" else name
     return full if source.color.range == "full" and full in known else name

@@ -10,21 +10,29 @@ import torch
 from gpupipe.color import AV_RANGE
 
 if TYPE_CHECKING:
-    from gpupipe.format import FrameFormat, PixelFormat
+    from av.video.plane import VideoPlane
+
+    from gpupipe.format import FrameFormat
     from gpupipe.frame import FrameBatch
 
 __all__ = ["AV_RANGE", "new_frame", "planes_of"]
 
 
-def _views(frame: av.VideoFrame, pixels: PixelFormat) -> tuple[torch.Tensor, ...]:
-    """(1, H, W[, 2]) views of a libav frame's planes; writing to them writes to the frame."""
-    dtype = torch.uint8 if pixels.depth == 8 else torch.uint16
-    views = []
-    for plane, shape in zip(frame.planes, pixels.plane_shapes(frame.width, frame.height), strict=True):
-        pitch = plane.line_size // dtype.itemsize
-        inner = (shape[2], 1) if len(shape) == 3 else (1,)
-        views.append(torch.frombuffer(plane, dtype=dtype).as_strided((1, *shape), (0, pitch, *inner)))
-    return tuple(views)
+def _views(frame: av.VideoFrame, source: FrameFormat, matte: av.VideoFrame | None = None) -> tuple[torch.Tensor, ...]:
+    """(1, H, W[, 2]) views of a libav frame's planes, alpha last; writing to them writes to the frame."""
+    shapes = source.with_(width=frame.width, height=frame.height).plane_shapes
+    planes = frame.planes if matte is None else (*frame.planes, matte.planes[-1])
+    bits = [source.pixels.depth] * len(shapes)
+    if source.alpha:
+        bits[-1] = source.alpha
+    return tuple(_view(plane, shape, depth) for plane, shape, depth in zip(planes, shapes, bits, strict=True))
+
+
+def _view(plane: VideoPlane, shape: tuple[int, ...], bits: int) -> torch.Tensor:
+    dtype = torch.uint8 if bits == 8 else torch.uint16
+    inner = (shape[2], 1) if len(shape) == 3 else (1,)
+    pitch = plane.line_size // dtype.itemsize
+    return torch.frombuffer(plane, dtype=dtype).as_strided((1, *shape), (0, pitch, *inner))
 
 
 def planes_of(batch: FrameBatch) -> tuple[torch.Tensor, ...]:
@@ -33,13 +41,13 @@ def planes_of(batch: FrameBatch) -> tuple[torch.Tensor, ...]:
         return batch.planes
     frame = batch.native
     assert frame is not None
-    return _views(frame, batch.format.pixels)
+    return _views(frame, batch.format, batch.matte)
 
 
 def new_frame(source: FrameFormat, name: str, planes: tuple[torch.Tensor, ...], row: int) -> av.VideoFrame:
-    """A libav frame in format `name` (a twin of `source.pixels`) holding picture `row` of host planes."""
+    """A libav frame in format `name` (a twin of `source`, alpha included) holding picture `row` of host planes."""
     frame = av.VideoFrame(source.width, source.height, name)
-    for view, plane in zip(_views(frame, source.pixels), planes, strict=True):
+    for view, plane in zip(_views(frame, source), planes, strict=True):
         view[0].copy_(plane[row])
     frame.color_range = AV_RANGE[source.color.range]
     frame.colorspace = int(source.color.matrix)

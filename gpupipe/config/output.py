@@ -21,6 +21,8 @@ class VideoOutput(Strict):
     preset: str | None = Field(default=None, min_length=1)
     pixel_format: str = "auto"
     """auto keeps depth and chroma as far as the encoder can."""
+    alpha: Literal["auto", "keep", "drop"] = "auto"
+    """Of the source, where it has any: auto carries it if the encoder can and else warns; keep is then an error."""
     options: dict[str, str | int | float] = Field(default_factory=dict)
 
     @model_validator(mode="after")

@@ -74,16 +74,20 @@ def release_spare() -> None:
 
 
 def plane_dtype(source: FrameFormat) -> torch.dtype:
-    """The dtype of a format's planes."""
+    """The dtype of a format's planes, but for alpha."""
     if source.pixels.layout == "float":
         return torch.float16 if source.pixels.depth == 16 else torch.float32
     return torch.uint8 if source.pixels.depth == 8 else torch.uint16
 
 
 def _empty_planes(source: FrameFormat, rows: int, *, pinned: bool) -> tuple[torch.Tensor, ...]:
-    shapes = source.pixels.plane_shapes(source.width, source.height)
-    dtype = plane_dtype(source)
-    return tuple(torch.empty((rows, *shape), dtype=dtype, pin_memory=pinned) for shape in shapes)
+    shapes = source.plane_shapes
+    kinds = [plane_dtype(source)] * len(shapes)
+    if source.alpha:
+        kinds[-1] = torch.uint8 if source.alpha == 8 else torch.uint16
+    return tuple(
+        torch.empty((rows, *shape), dtype=kind, pin_memory=pinned) for shape, kind in zip(shapes, kinds, strict=True)
+    )
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from gpupipe.codecs.matte import alpha_bits
 from gpupipe.format import PIXEL_FORMATS, PixelFormat, pixel_format
 
 if TYPE_CHECKING:
@@ -12,10 +13,9 @@ if TYPE_CHECKING:
 
 
 def losses(native: VideoFormat) -> tuple[str, ...]:
-    """What of libav's `native` gpupipe cannot carry: alpha, and what lies below 12 bits."""
+    """What of the picture of libav's `native` gpupipe cannot carry: what lies below 12 bits."""
     depth = max((c.bits for c in native.components if not c.is_alpha), default=8)
-    alpha = any(c.is_alpha for c in native.components) and not native.has_palette  # few palettes hold any
-    return (*(("alpha dropped",) if alpha else ()), *((f"{depth} bit cut to 12",) if depth > 12 else ()))
+    return (f"{depth} bit cut to 12",) if depth > 12 else ()
 
 
 def nearest_pixels(native: VideoFormat) -> tuple[PixelFormat, tuple[str, ...]]:
@@ -37,7 +37,9 @@ def nearest_pixels(native: VideoFormat) -> tuple[PixelFormat, tuple[str, ...]]:
         name = "gray"
     else:
         name = "yuv420p" if sx and sy else "yuv422p" if sx else "yuv444p"
-    changes = ["alpha dropped"] if native.has_palette else []
+    changes = ["alpha dropped"] if native.has_palette else []  # few palettes hold any
+    alpha = alpha_bits(native)
+    changes += [f"alpha ({alpha} bit) apart"] if alpha else []
     changes += losses(native)
     extra = f", {', '.join(changes)}" if changes else ""
     return PIXEL_FORMATS[name + suffix], (f"pixel format {native.name} is worked on as {name + suffix}{extra}",)

@@ -69,6 +69,8 @@ class VideoInfo:
     display_matrix: tuple[int, ...] | None
     """Nine 16.16 / 2.30 fixed point numbers as in libavutil/display.h; None for identity."""
     hdr: HdrInfo = HdrInfo()
+    alpha: int = 0
+    """Bits of the alpha that can be decoded, 0 where there is none; `format.alpha` says what a plan makes of it."""
     timecode: str | None = None
     """SMPTE start timecode, `;` before the frames where drop-frame; from the tmcd track, tags, or the first GOP."""
 

@@ -19,6 +19,7 @@ import torch
 
 from gpupipe.color import LUMA_COEFFICIENTS, Matrix, Range
 from gpupipe.errors import PlanError
+from gpupipe.ops.alpha import opaque, releveled
 from gpupipe.ops.chroma import ChromaFilter
 from gpupipe.ops.components import Reader, Writer, finish, split, storage_dtype
 from gpupipe.ops.lattice import plane_lattices
@@ -67,7 +68,8 @@ class Converter:
         size = (source.width, source.height)
         if size != (target.width, target.height) or source.device != target.device:
             raise ValueError(f"cannot convert {source} to {target}: same size and device wanted")
-        self.source, self.target = source, target
+        self._alpha, self._whole = source.alpha, target
+        self.source, self.target = source, target = source.with_(alpha=0), target.with_(alpha=0)
         self._in = source.color.resolved(source.pixels.family, *size)[0]
         self._out = target.color.resolved(target.pixels.family, *size)[0]
         self._dithered = dither and target.pixels.depth < source.pixels.depth
@@ -79,8 +81,15 @@ class Converter:
         self._run = self._build()
 
     def __call__(self, planes: Planes) -> Planes:
-        """Converts planes (as `PixelFormat` says, of any strides and any N) without waiting for the device."""
-        return self._run(planes)
+        """Converts planes (as `PixelFormat` says, of any strides and any N) without waiting for the device.
+
+        Alpha, the last plane where the source has it, gets the target's depth, or is left out; where only the target
+        has it, it is opaque.
+        """
+        made, bits = self._run(planes[:-1] if self._alpha else planes), self._whole.alpha
+        if not bits:
+            return made
+        return (*made, releveled(planes[-1], self._alpha, bits) if self._alpha else opaque(len(made[0]), self._whole))
 
     def _decide(self) -> Kind:
         a, b = self.source.pixels, self.target.pixels

@@ -64,17 +64,18 @@ def chroma_lattice(width: int, height: int, shift: tuple[int, int], location: Ch
 
 
 def plane_lattices(source: FrameFormat) -> tuple[PlaneLattice, ...]:
-    """One lattice a plane tensor of `source`, in order. An unknown chroma location is resolved by the one rule."""
+    """One lattice a plane tensor of `source`, in order, alpha last. An unknown chroma location is resolved."""
     luma = PlaneLattice(Lattice(_HALF, Fraction(1), source.width), Lattice(_HALF, Fraction(1), source.height))
+    alpha = (luma,) if source.alpha else ()
     pixels = source.pixels
     if pixels.layout == "float" or pixels.family == "gray":
-        return (luma,)
+        return (luma, *alpha)
     if pixels.family == "rgb":
-        return (luma, luma, luma)
+        return (luma, luma, luma, *alpha)
     location = source.color.resolved(pixels.family, source.width, source.height)[0].chroma_location
     assert location is not None
     chroma = chroma_lattice(source.width, source.height, pixels.chroma_shift, location)
-    return (luma, chroma) if pixels.layout == "semiplanar" else (luma, chroma, chroma)
+    return (luma, chroma, *alpha) if pixels.layout == "semiplanar" else (luma, chroma, chroma, *alpha)
 
 
 @dataclass(frozen=True, slots=True)

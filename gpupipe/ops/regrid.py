@@ -52,14 +52,19 @@ class Regrid:
         self._pixels = source.pixels
         self._device = torch.device(source.device)
         self._planes: list[tuple[Resampler, ...]] = []
-        known: dict[tuple[PlaneLattice, PlaneLattice], tuple[Resampler, ...]] = {}
-        for old, new in zip(lattices or plane_lattices(source), plane_lattices(target), strict=True):
-            if (old, new) not in known:
-                known[old, new] = self._resamplers(old, new, window, name, interlaced=source.interlaced)
-            self._planes.append(known[old, new])
+        known: dict[tuple[PlaneLattice, PlaneLattice, int], tuple[Resampler, ...]] = {}
+        pairs = list(zip(lattices or plane_lattices(source), plane_lattices(target), strict=True))
+        depths = [source.pixels.depth] * len(pairs)
+        if source.alpha:
+            depths[-1] = source.alpha
+        for (old, new), depth in zip(pairs, depths, strict=True):
+            if (old, new, depth) not in known:
+                resamplers = self._resamplers(old, new, window, name, depth=depth, interlaced=source.interlaced)
+                known[old, new, depth] = resamplers
+            self._planes.append(known[old, new, depth])
 
     def _resamplers(
-        self, old: PlaneLattice, new: PlaneLattice, window: Window, name: Filter, *, interlaced: bool
+        self, old: PlaneLattice, new: PlaneLattice, window: Window, name: Filter, *, depth: int, interlaced: bool
     ) -> tuple[Resampler, ...]:
         """One for the frame, or one a field."""
         x = map_axis(old.x, new.x, window.left, window.scale_x)
@@ -67,15 +72,17 @@ class Regrid:
         rows = [frame]
         if interlaced and not frame.is_slice:
             rows = [map_axis(old.y.field(p), new.y.field(p), window.top, window.scale_y) for p in (0, 1)]
-        pixels = self._pixels
-        return tuple(Resampler(x, y, name, self._device, depth=pixels.depth, msb_shift=pixels.msb_shift) for y in rows)
+        shift = self._pixels.msb_shift
+        return tuple(Resampler(x, y, name, self._device, depth=depth, msb_shift=shift) for y in rows)
 
     def __call__(self, planes: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Planes in the source's layout to planes in the target's."""
-        return tuple(
-            _apply(resamplers, plane, self._pixels, index)
-            for index, (resamplers, plane) in enumerate(zip(self._planes, planes, strict=True))
-        )
+        assert len(planes) == len(self._planes)
+        return tuple(self.plane(index, plane) for index, plane in enumerate(planes))
+
+    def plane(self, index: int, plane: Tensor) -> Tensor:
+        """One plane; of floats, which come out as they are computed, where integers would be rounded and clamped."""
+        return _apply(self._planes[index], plane, self._pixels, index)
 
 
 def _apply(resamplers: tuple[Resampler, ...], plane: Tensor, pixels: PixelFormat, index: int) -> Tensor:

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch.nn.functional import grid_sample
 
+from gpupipe.ops.alpha import codes, unit, weighted
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -58,3 +60,18 @@ def sample(rgb_nchw: torch.Tensor, grid: torch.Tensor, filter_: Interpolation, b
         align_corners=False,
     )
     return out.to(rgb_nchw.dtype)
+
+
+def weighted_sample(
+    planes: tuple[torch.Tensor, ...], bits: int, grid: torch.Tensor, filter_: Interpolation, border: Border
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`sample` of planes (N, 3, H, W) and (N, H, W), alpha of `bits`: colours weighted by it, see `ops.alpha`.
+
+    Beyond a constant border there is nothing: alpha is 0, and colours do not darken towards it.
+    """
+    rgb_nchw, alpha = planes
+    pictures, full = rgb_nchw.to(torch.float32), unit(alpha, bits)[:, None]
+    both = sample(torch.cat((pictures * full, full), dim=1), grid, filter_, border)
+    plain = sample(pictures, grid, filter_, border)
+    color = weighted(both[:, :3], both[:, 3:], plain, bits)
+    return color.to(rgb_nchw.dtype), codes(both[:, 3] * ((1 << bits) - 1), bits)

@@ -9,6 +9,7 @@ from gpupipe import stages
 from gpupipe.errors import PlanError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.plan.model import Step
+from gpupipe.stages.base import seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,7 @@ class ChainBuilder:
             target.color.matrix,
             target.color.range,
         )
+        same = same and have.alpha == target.alpha
         if same and have.color.chroma_location == target.color.chroma_location:
             self.format = target
             return
@@ -58,6 +60,8 @@ class ChainBuilder:
             self.notes += [f"{g} (for arithmetic only; the output's tags stay as the input's)" for g in self._guesses]
         dither = target.pixels.layout != "float" and self._source.pixels.depth > target.pixels.depth
         name = f"{have.pixels.name} to {target.pixels.name}{', dithered' if dither else ''}"
+        if have.alpha != target.alpha:
+            name += f", alpha {have.alpha} to {target.alpha} bit"
         self._add(Step("convert", name, have, target, {"dither": dither}, reason))
 
     def stage(self, name: str, settings: dict[str, object], where: str, stage: Any) -> None:
@@ -73,9 +77,13 @@ class ChainBuilder:
             half = self.format.device != "cpu" and self._source.pixels.depth <= 10
             pixels = PIXEL_FORMATS["rgbf16" if half else "rgbf32"]
             self.convert(self.format.with_(pixels=pixels), f"{name} works in R'G'B'")
-        target = stage.output_format(self.format)
+        source = seen(stage, self.format)
+        target = stage.output_format(source).with_(alpha=self.format.alpha)
+        if source.alpha != self.format.alpha and (target.width, target.height) != (source.width, source.height):
+            raise PlanError(f"{name} changes the size and does not know of alpha", where=where,
+                            hint="use `alpha: drop` under output.video")  # fmt: skip
         _check_size(target, where)
-        notes = tuple(stage.notes(self.format))
+        notes = tuple(stage.notes(source))
         self._add(Step("stage", name, self.format, target, settings, "; ".join(notes)))
 
     def tagged(self) -> FrameFormat:

@@ -17,6 +17,8 @@ def choose_decoder(info: SourceInfo, device: str) -> tuple[Literal["libav", "nvd
     """(decoder, reason, format of its pictures)."""
     if device == "cpu":
         return "libav", "the run is on the CPU", info.video.format
+    if info.video.format.alpha:
+        return "libav", "on the CPU, since NVDEC gives no alpha", info.video.format
     from gpupipe.codecs import nvdec  # noqa: PLC0415  not where no GPU is
 
     if info.container == "avi" and info.video.codec in ("h264", "hevc"):

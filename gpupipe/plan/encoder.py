@@ -11,7 +11,7 @@ import av.error
 from gpupipe.codecs.encoders import DEVICE_ENCODERS, encoder_facts, usual_encoder
 from gpupipe.color import ChromaLocation, Matrix, Range
 from gpupipe.errors import CapabilityError, PlanError
-from gpupipe.format import PIXEL_FORMATS, FrameFormat, PixelFormat, pixel_format
+from gpupipe.format import PIXEL_FORMATS, FrameFormat, PixelFormat, pixel_format, without_alpha
 
 if TYPE_CHECKING:
     from gpupipe.config import VideoOutput
@@ -118,9 +118,12 @@ def encoder_pixels(choice: Choice, video: VideoOutput, picture: FrameFormat) -> 
         from gpupipe.codecs.prores import profile  # noqa: PLC0415
 
         like = picture.pixels if video.pixel_format == "auto" else None
-        offered = list(profile.pixel_formats(profile.profile_named(options_of(video)), like))
+        named = profile.profile_named(options_of(video)) or (profile.P4444 if picture.alpha else None)
+        offered = list(profile.pixel_formats(named, like))
     else:
         names = [f.name for f in av.Codec(choice.encoder, "w").video_formats or ()] or list(PIXEL_FORMATS)
+        if picture.alpha:
+            names = [plain for plain in map(without_alpha, names) if plain is not None]
         offered = list(dict.fromkeys(p.name for p in map(pixel_format, names) if p is not None))
         if choice.encoder == "prores_ks" and "profile" in video.options:
             from gpupipe.codecs.prores import profile  # noqa: PLC0415
@@ -128,7 +131,7 @@ def encoder_pixels(choice: Choice, video: VideoOutput, picture: FrameFormat) -> 
             named = profile.profile_named({"profile": str(video.options["profile"])})
             offered = [name for name in offered if name in profile.pixel_formats(named)]
     if video.pixel_format != "auto":
-        wanted = pixel_format(video.pixel_format)
+        wanted = pixel_format(without_alpha(video.pixel_format) or video.pixel_format)
         if wanted is None or wanted.name not in offered:
             raise PlanError(f"{choice.encoder} does not take {video.pixel_format}", where="output.video.pixel_format",
                             hint=f"it takes {', '.join(sorted(offered))}")  # fmt: skip
@@ -175,4 +178,6 @@ def encoder_format(choice: Choice, video: VideoOutput, picture: FrameFormat, sou
         color = replace(color, matrix=Matrix.BT470BG, range=Range.FULL)
         if pixels.chroma_shift != (0, 0):
             color = replace(color, chroma_location=ChromaLocation.CENTER)
-    return picture.with_(pixels=pixels, color=color)
+    # libav's formats have one depth for all planes; prores_torch takes any and writes 16 bits.
+    alpha = pixels.depth if picture.alpha and choice.encoder != "prores_torch" else picture.alpha
+    return picture.with_(pixels=pixels, color=color, alpha=alpha)

@@ -10,6 +10,7 @@ from gpupipe.codecs.base import EncoderSettings
 from gpupipe.codecs.encoders import DEVICE_ENCODERS, encoder_facts
 from gpupipe.errors import CapabilityError, PlanError
 from gpupipe.media import carry, timecode, timeline
+from gpupipe.plan.alpha import carrying, choose_alpha
 from gpupipe.plan.device import choose_decoder, nvdec_engines
 from gpupipe.plan.encoder import Choice, choose_encoder, options_of
 from gpupipe.plan.machine import device_budget, host_budget, kept, places_of
@@ -48,6 +49,10 @@ def make_plan(
     container = carry.container_of(output)
     decoder, why, picture = choose_decoder(info, place)
     choice = choose_encoder(config.output.video, picture, place)
+    alpha = choose_alpha(config.output.video, info, choice)
+    if alpha.bits:
+        info = carrying(info, alpha)
+        decoder, why, picture = choose_decoder(info, place)
     chain = build_chain(config, info, picture, choice, place)
     carry.check_codec(container, choice.codec)
     tracks, lost = carry.plan_tracks(info, container, config.output)
@@ -90,8 +95,8 @@ def make_plan(
         display_matrix=chain.display_matrix,
         timecode=_timecode(config, info, window.start),
         size_change=config.size_change,
-        warnings=(*chain.warnings, *(Notice(*one) for one in lost), *short, *unsaid),
-        notes=(*info.notes, *chain.notes),
+        warnings=(*alpha.warnings, *chain.warnings, *(Notice(*one) for one in lost), *short, *unsaid),
+        notes=(*info.notes, *alpha.notes, *chain.notes),
         host_limit=config.memory.host,
         host_bytes=host.bytes,
         host_reason=host.reason,

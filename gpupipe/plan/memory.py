@@ -26,6 +26,8 @@ SMALLEST_BATCH = 4
 _MIB = 1 << 20
 _CONVERSION, _TABLES = 48, 64
 """Bytes a pixel: of a conversion through R'G'B' in float32, and of the grids and images of all stages together."""
+_ALPHA = 48
+"""Bytes a pixel more where colours are resampled twice, weighted by alpha and as they lie."""
 _SURFACES, _DECODER = 24, 32 * _MIB
 """Of an NVDEC session: 14 to 20 surfaces and 32 MiB were seen with H.264, HEVC and VP9 from 320x240 to 3840x2160."""
 _KERNELS, _CODEC, _NVENC_SURFACES = 384 * _MIB, 32 * _MIB, 8
@@ -94,10 +96,11 @@ def need_of(surface: FrameFormat, steps: Sequence[Step], encoder: str, free: int
 
 
 def _scratch(step: Step) -> int:
+    alpha = _ALPHA if step.source.alpha else 0
     if step.kind != "stage":
-        return _CONVERSION
+        return _CONVERSION + alpha
     size: int = stages.load(step.name).scratch
-    return size
+    return size + alpha
 
 
 def workspace(step: Step, free: int | None) -> int:

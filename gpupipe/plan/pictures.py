@@ -54,11 +54,10 @@ def build_chain(config: Config, info: SourceInfo, picture: FrameFormat, choice: 
 
 def _source_losses(info: SourceInfo) -> list[Notice]:
     """What of the source's pictures never reaches the first stage."""
-    native, video = info.video.native_pixels, info.streams[info.video.index]
-    lost = [f"pixel format {native}: {loss}" for loss in losses(av.VideoFormat(native))]
-    if video.tags.get("alpha_mode") == "1":
-        lost.append("alpha dropped: it is a second bitstream, which is not decoded")
-    return [Notice("source-reduced", message) for message in lost]
+    native = info.video.native_pixels
+    return [
+        Notice("source-reduced", f"pixel format {native}: {loss}") for loss in losses(av.VideoFormat(native))
+    ]
 
 
 def _stages(
@@ -123,6 +122,9 @@ def _finish(config: Config, info: SourceInfo, builder: ChainBuilder, choice: Cho
         warnings.append(
             Notice("depth-reduced", f"{choice.encoder} takes {target.pixels.depth} bit: {depth} bit is dithered")
         )
+    if target.alpha < before.alpha:
+        rounded = f"{choice.encoder} takes {target.alpha} bit of alpha: {before.alpha} bit is rounded"
+        warnings.append(Notice("depth-reduced", rounded))
     chroma = source.pixels.chroma_shift if before.pixels.family == "rgb" else before.pixels.chroma_shift
     if target.pixels.chroma_shift > chroma:
         warnings.append(Notice("chroma-reduced", f"{choice.encoder} takes {target.pixels.name}: chroma is halved"))

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from gpupipe.color import ColorSpec
+    from gpupipe.format import FrameFormat
     from gpupipe.plan.model import Plan, Step
 
 
@@ -49,7 +50,8 @@ def lines(plan: Plan) -> list[str]:
     )
     extras = "".join(f", {k}={v}" for k, v in encoder.options.items())
     preset = f", preset {encoder.preset}" if encoder.preset else ""
-    what = f"{encoder.encoder} ({encoder.codec}), {encoder.input_format.pixels.name}, {control}{preset}{extras}"
+    picture = f"{encoder.input_format.pixels.name}{_alpha(encoder.input_format)}"
+    what = f"{encoder.encoder} ({encoder.codec}), {picture}, {control}{preset}{extras}"
     out.append(f"encode   {what}: {plan.encoder_reason}")
     for track in plan.tracks:
         if track.action != "encode" or track.kind != "video":
@@ -72,9 +74,13 @@ def _step(step: Step) -> str:
     size = (
         ""
         if step.kind in ("upload", "download")
-        else f" -> {step.target.pixels.name} {step.target.width}x{step.target.height}"
+        else f" -> {step.target.pixels.name}{_alpha(step.target)} {step.target.width}x{step.target.height}"
     )
     return f"{head}{size}{': ' + step.reason if step.reason else ''}"
+
+
+def _alpha(picture: FrameFormat) -> str:
+    return f" with {picture.alpha}-bit alpha" if picture.alpha else ""
 
 
 def _rate(rate: Fraction) -> str:

@@ -17,7 +17,7 @@ from gpupipe.ops.color import Converter
 from gpupipe.plan.model import Step
 from gpupipe.plan.segments import stage_of
 from gpupipe.render.watch import current
-from gpupipe.stages.base import Memory, Temporal
+from gpupipe.stages.base import Memory, Stage, Temporal, seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ class Chain:
         """The batch after the last step; the same object where there is none. Errors name the stage and the pts."""
         if not self._steps:
             return batch
-        batch = batch.with_(planes=planes_of(batch), native=None)
+        batch = batch.with_(planes=planes_of(batch), native=None, matte=None)
         if self._upload is not None:
             batch = self._upload.upload(batch)
         batch = batch.with_(planes=self._transformed(batch), ready=None)
@@ -147,16 +147,46 @@ def _transform(step: Step, journal: Journal, rows: int) -> Transform:
         return Converter(step.source, step.target, dither=bool(step.settings.get("dither", True)))
     made = stage_of(step)
     made.attend(journal, rows)
-    made.prepare(step.source)
+    source = seen(made, step.source)
+    made.prepare(source)
     if (watch := current()) is not None:
         watch.models |= {use.name: use for use in made.models()}
-    return made
+    if source.alpha == step.source.alpha:
+        return made
+    return FollowedBeside(made) if isinstance(made, Temporal) else Beside(made)
+
+
+class Beside:
+    """A stage that has no business with alpha: the last plane goes past it as it is."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def __call__(self, planes: Planes) -> Planes:
+        """See `Transform`."""
+        return (*self._stage(planes[:-1]), planes[-1])
+
+
+class FollowedBeside(Beside):
+    """The same for a stage that remembers; see `stages.base.Temporal`."""
+
+    def __init__(self, stage: Temporal) -> None:
+        super().__init__(stage)  # type: ignore[arg-type]  # a Temporal is a Stage
+        self._temporal, self.lead = stage, stage.lead
+
+    def remember(self) -> Memory:
+        """See `Temporal`."""
+        return self._temporal.remember()
+
+    def follow(self, planes: Planes, memory: Memory) -> Planes:
+        """See `Temporal`."""
+        return (*self._temporal.follow(planes[:-1], memory), planes[-1])
 
 
 def _even(target: FrameFormat) -> Transform:
     """Repeats the last column and row (of each field); subsampled chroma may have the room already."""
     fields = 2 if target.interlaced else 1
-    shapes = target.pixels.plane_shapes(target.width, target.height)
+    shapes = target.plane_shapes
 
     def repeat(planes: Planes) -> Planes:
         grown = []
@@ -181,7 +211,7 @@ class FirstSize:
     def __call__(self, batch: FrameBatch) -> FrameBatch:
         """The batch itself where nothing changed. Raises MediaError under `size_change: error`."""
         first, now = self._first, batch.format
-        if (now.width, now.height, now.pixels) == (first.width, first.height, first.pixels):
+        if (now.width, now.height, now.pixels, now.alpha) == (first.width, first.height, first.pixels, first.alpha):
             return batch
         change = f"picture changes from {first} to {now}"
         if self._policy == "error":
@@ -195,9 +225,9 @@ class FirstSize:
 
     def _steps(self, now: FrameFormat) -> list[Step]:
         first = self._first
-        same_pixels = now.with_(pixels=first.pixels)
+        same_pixels = now.with_(pixels=first.pixels, alpha=first.alpha)
         sized = same_pixels.with_(width=first.width, height=first.height)
-        steps = [Step("convert", "size change", now, same_pixels)] if now.pixels is not first.pixels else []
+        steps = [Step("convert", "size change", now, same_pixels)] if now != same_pixels else []
         if (now.width, now.height) != (first.width, first.height):
             settings: dict[str, object] = {"width": first.width, "height": first.height}
             steps.append(Step("stage", "resize", same_pixels, sized, settings))

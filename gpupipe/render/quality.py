@@ -1,4 +1,7 @@
-"""How close the encoded pictures are to what was to be encoded: PSNR and SSIM by libavfilter, VMAF by libvmaf."""
+"""How close the encoded pictures are to what was to be encoded: PSNR and SSIM by libavfilter, VMAF by libvmaf.
+
+Alpha is not measured.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import av
 
 from gpupipe.device import open_lane
 from gpupipe.errors import MediaError, PlanError
-from gpupipe.format import pixel_format
+from gpupipe.format import pixel_format, without_alpha
 from gpupipe.journal import Journal
 from gpupipe.media.demux import Demuxer
 from gpupipe.media.timeline import Window
@@ -110,23 +113,26 @@ def _pairs(
                 if staged and (wanted_one or transform.remembers):
                     batch = transform(batch)  # noqa: PLW2901
                 if wanted_one:
-                    shown = owned(batch, lane)
-                    yield batch.pts[0], frame, _as(frame, shown)
+                    plain = without_alpha(frame.format.name)
+                    frame = frame if plain is None else frame.reformat(format=plain)
+                    yield batch.pts[0], frame, _as(frame, owned(batch, lane))
         finally:
             decoder.close()
             stream.codec_context.flush_buffers()  # as LibavDecoder.close
 
 
 def _as(frame: av.VideoFrame, shown: Picture) -> av.VideoFrame:
-    """A picture as a frame of the same format as the encoded one."""
+    """A picture, without alpha, as a frame of the same format as the encoded one."""
     from gpupipe.codecs.native import new_frame  # noqa: PLC0415  imports torch
     from gpupipe.ops.color import Converter  # noqa: PLC0415
 
     pixels = pixel_format(frame.format.name)
+    source = shown.format.with_(alpha=0)
+    planes = shown.planes[:-1] if shown.format.alpha else shown.planes
     if pixels is None:
-        return new_frame(shown.format, shown.format.pixels.name, shown.planes, 0).reformat(format=frame.format.name)
-    target = shown.format.with_(pixels=pixels)
-    return new_frame(target, frame.format.name, Converter(shown.format, target, dither=False)(shown.planes), 0)
+        return new_frame(source, source.pixels.name, planes, 0).reformat(format=frame.format.name)
+    target = source.with_(pixels=pixels)
+    return new_frame(target, frame.format.name, Converter(source, target, dither=False)(planes), 0)
 
 
 class _Filter:

@@ -28,7 +28,8 @@ GAP = 8
 def rgb(picture: Picture) -> Samples:
     """(H, W, 3) full-range R'G'B' in the picture's own primaries and transfer; uint8, or uint16 above 8 bits.
 
-    By the arithmetic of the stages (ITU-T H.273, chroma by its siting), rounded to the nearest; nothing is tone-mapped.
+    By the arithmetic of the stages (ITU-T H.273, chroma by its siting), rounded to the nearest; nothing is tone-mapped,
+    and alpha is left out: colours are shown as they lie under it.
     Raises PlanError where the matrix has no such arithmetic.
     """
     from gpupipe.ops.color import Converter  # noqa: PLC0415  imports torch
@@ -36,7 +37,7 @@ def rgb(picture: Picture) -> Samples:
     source = picture.format
     color, _ = source.color.resolved(source.pixels.family, source.width, source.height)
     source = source.with_(color=color)
-    target = source.with_(pixels=PIXEL_FORMATS["rgbf32"])
+    target = source.with_(pixels=PIXEL_FORMATS["rgbf32"], alpha=0)
     (floats,) = Converter(source, target)(picture.planes)
     top = 255 if source.pixels.depth <= 8 else 65535
     values = (floats[0].clamp(0, 1) * top).round_().permute(1, 2, 0).numpy()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpupipe.journal import Journal
 
 Working = Literal["any", "rgb"]
+Alpha = Literal["kept", "given"]
 SourceType = Literal["compositeWithTrainedAlgorithmicMedia", "algorithmicallyEnhanced"]
 """Terms of IPTC's digital source type, the strongest first."""
 
@@ -40,6 +41,11 @@ class ModelUse:
     """How it runs: `eager`, `inductor`, `tensorrt` ..., with its precision."""
 
 
+def seen(stage: Stage | type[Stage], source: FrameFormat) -> FrameFormat:
+    """`source` as a stage sees it: without alpha where it has no business with it."""
+    return source if stage.alpha == "given" else source.with_(alpha=0)
+
+
 class Stage(Protocol):
     """One step of the chain; a base class for those who want its defaults.
 
@@ -58,6 +64,9 @@ class Stage(Protocol):
     larger of its two pictures; memory is planned by it. 48 is R'G'B' in and out in half and full floats, and more."""
     keeps_fields: ClassVar[bool] = True
     """Whether interlaced pictures come out with their two fields intact."""
+    alpha: ClassVar[Alpha] = "kept"
+    """What it does with the alpha of pictures that have it. `kept`: it neither sees nor changes it, and so may not
+    change the size; its `source` says that there is none. `given`: alpha is the last of its planes, in and out."""
     heavy: ClassVar[bool] = False
     """Whether `__call__` on the CPU is worth all of its cores; else decoder and encoder get most of them."""
 

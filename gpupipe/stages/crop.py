@@ -37,6 +37,7 @@ class Crop(base.Stage):
 
     Settings: ClassVar[type[base.Settings]] = CropSettings
     working: ClassVar[base.Working] = "any"
+    alpha: ClassVar[base.Alpha] = "given"
 
     def __init__(self, settings: CropSettings) -> None:
         self.settings = settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gpupipe.engines.running import Running
     from gpupipe.format import FrameFormat
     from gpupipe.journal import Journal
+    from gpupipe.ops.regrid import Regrid
 
 _GUESS, _LEAST_ROOM = 1024, 256 << 20
 """Bytes for each input pixel that a network in half floats is planned with; what it gets at least."""
@@ -80,6 +82,7 @@ class Model(base.Stage):
 
     Settings: ClassVar[type[base.Settings]] = ModelSettings
     working: ClassVar[base.Working] = "rgb"
+    alpha: ClassVar[base.Alpha] = "given"
     keeps_fields: ClassVar[bool] = False
     heavy: ClassVar[bool] = True
 
@@ -89,6 +92,7 @@ class Model(base.Stage):
         self._rows = 1
         self._known: tuple[Card, dict[str, Path]] | None = None
         self._running: Running | None = None
+        self._regrid: Regrid | None = None
 
     def _model(self) -> tuple[Card, dict[str, Path]]:
         """The card and its weights, checked once."""
@@ -132,7 +136,9 @@ class Model(base.Stage):
         card, _ = self._model()
         use = "" if card.licence.commercial else ", no licence for commercial use"
         how = f"{self._precision(source)} on {source.device}, {self._engine(source.device)}"
-        return (f"{card.name}: {card.task} x{card.scale}, weights {card.licence.weights}{use}; {how}",)
+        notes = (f"{card.name}: {card.task} x{card.scale}, weights {card.licence.weights}{use}; {how}",)
+        kept = "as it is" if card.scale == 1 else "scaled (bicubic)"
+        return (*notes, f"the network does not see alpha, which is {kept}") if source.alpha else notes
 
     def _engine(self, device: str) -> str:
         """In words. Raises PlanError where one is named that cannot be used there."""
@@ -187,12 +193,20 @@ class Model(base.Stage):
             precision=self._precision(source), engine=settings.engine, tile=settings.tile, batch=settings.batch,
             inputs=settings.inputs, rows=self._rows, room=self.workspace(source, free_bytes(source.device)),
         )  # fmt: skip
-        self._running = assemble(card, files, wanted, source, self._journal)
+        self._running = assemble(card, files, wanted, source.with_(alpha=0), self._journal)
+        if source.alpha and card.scale != 1:
+            from gpupipe.ops.regrid import Regrid, Window  # noqa: PLC0415  imports torch
+
+            step = Fraction(1, card.scale)
+            self._regrid = Regrid(source, self.output_format(source), Window(scale_x=step, scale_y=step), "bicubic")
 
     def __call__(self, planes: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        """What the network makes of the pictures, one (N, 3, scale * H, scale * W) tensor."""
+        """What the network makes of the pictures, one (N, 3, scale * H, scale * W) tensor; alpha of that size."""
         assert self._running is not None, "prepare() first"
-        return (self._running(planes[0]),)
+        alpha = planes[1:]
+        if alpha and self._regrid is not None:
+            alpha = (self._regrid.plane(1, alpha[0]),)
+        return (self._running(planes[0]), *alpha)
 
 
 STAGE = Model

@@ -65,6 +65,7 @@ class Orient(base.Stage):
 
     Settings: ClassVar[type[base.Settings]] = OrientSettings
     working: ClassVar[base.Working] = "any"
+    alpha: ClassVar[base.Alpha] = "given"
 
     def __init__(self, settings: OrientSettings) -> None:
         self.settings = settings
@@ -160,7 +161,8 @@ class Orient(base.Stage):
 
             target = self.output_format(source).with_(field_order="progressive")
             luma, chroma = plane_lattices(target)[0], self._chroma(source)
-            self._regrid = Regrid(target, target, Window(), "bicubic", lattices=(luma, chroma, chroma))
+            lattices = (luma, chroma, chroma, *((luma,) if source.alpha else ()))
+            self._regrid = Regrid(target, target, Window(), "bicubic", lattices=lattices)
 
     def __call__(self, planes: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """Planes of the turned picture, rows packed."""

@@ -55,16 +55,21 @@ class _Placement(NamedTuple):
 
 
 class Overlay(base.Stage):
-    """Alpha-over in R'G'B' (not linear light): the picture's code values are taken for the frame's own colour space."""
+    """Alpha-over in R'G'B' (not linear light): the picture's code values are taken for the frame's own colour space.
+
+    Over a frame that has alpha itself, the result covers what either covers.
+    """
 
     Settings: ClassVar[type[base.Settings]] = OverlaySettings
     working: ClassVar[base.Working] = "rgb"
+    alpha: ClassVar[base.Alpha] = "given"
 
     def __init__(self, settings: OverlaySettings) -> None:
         self.settings = settings
         self._image: npt.NDArray[np.float32] | None = None
         self._top: tuple[torch.Tensor, torch.Tensor] | None = None
         self._place = _Placement(0, 0, 0, 0, 0, 0)
+        self._alpha = 0
 
     def _read(self) -> npt.NDArray[np.float32]:
         """(h, w, 4) R'G'B'A, 0..1, at the file's own size."""
@@ -86,10 +91,13 @@ class Overlay(base.Stage):
 
     def notes(self, source: FrameFormat) -> tuple[str, ...]:
         """Says where the image is cut by the frame's edge."""
-        (width, height), place = self._size(), self._placement(source)
+        (width, height), place, notes = self._size(), self._placement(source), []
         if (place.width, place.height) != (width, height):
-            return (f"overlay: {width}x{height} image is cut to {place.width}x{place.height} by the frame's edge",)
-        return ()
+            cut = f"{place.width}x{place.height}"
+            notes.append(f"overlay: {width}x{height} image is cut to {cut} by the frame's edge")
+        if source.alpha:
+            notes.append("overlay: where the image covers, alpha is as much as either covers")
+        return tuple(notes)
 
     def _placement(self, source: FrameFormat) -> _Placement:
         settings, (width, height) = self.settings, self._size()
@@ -104,6 +112,7 @@ class Overlay(base.Stage):
         import torch  # noqa: PLC0415  not needed to plan
 
         place = self._place = self._placement(source)
+        self._alpha = source.alpha
         rgba = torch.from_numpy(self._read()).permute(2, 0, 1)
         if self.settings.scale != 1.0:
             rgba = _scaled(rgba, *self._size())
@@ -113,10 +122,13 @@ class Overlay(base.Stage):
         self._top = (seen[:3].to(source.device, dtype).contiguous(), alpha.contiguous())
 
     def __call__(self, planes: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        """The frame with the image over it, one (N, 3, H, W) tensor; pixels elsewhere are untouched."""
-        from gpupipe.ops.blend import alpha_over  # noqa: PLC0415  imports torch
+        """The frame with the image over it, one (N, 3, H, W) tensor, and alpha; pixels elsewhere are untouched."""
+        from gpupipe.ops.blend import alpha_over, over_alpha  # noqa: PLC0415  imports torch
 
         assert self._top is not None, "prepare() first"
+        if self._alpha:
+            picture, below = planes
+            return over_alpha((picture, below), self._alpha, *self._top, (self._place.y, self._place.x))
         return (alpha_over(planes[0], *self._top, self._place.y, self._place.x),)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from gpupipe.errors import PlanError
 from gpupipe.ops.fill import color_codes, parse_color
@@ -38,6 +38,8 @@ class PadSettings(base.Settings):
     y: int | None = None
     color: Annotated[str, AfterValidator(_color)] = "black"
     """`"#rrggbb"` or a name: 8-bit R'G'B' in the source's own primaries and transfer, coded by its matrix and range."""
+    opacity: float = Field(default=0.0, ge=0, le=1)
+    """Alpha of the canvas beyond the picture, where the picture has alpha: nothing, unless something is wanted."""
 
 
 class Pad(base.Stage):
@@ -45,6 +47,7 @@ class Pad(base.Stage):
 
     Settings: ClassVar[type[base.Settings]] = PadSettings
     working: ClassVar[base.Working] = "any"
+    alpha: ClassVar[base.Alpha] = "given"
 
     def __init__(self, settings: PadSettings) -> None:
         self.settings = settings
@@ -62,9 +65,12 @@ class Pad(base.Stage):
     def notes(self, source: FrameFormat) -> tuple[str, ...]:
         """Says where chroma has to be resampled."""
         x, y, _, _ = self._rectangle(source)
+        notes = []
         if self._moves_chroma(source):
-            return (f"pad: ({x}, {y}) lies between samples of {source.pixels.name}: chroma is resampled (bicubic)",)
-        return ()
+            notes.append(f"pad: ({x}, {y}) lies between samples of {source.pixels.name}: chroma is resampled (bicubic)")
+        if source.alpha:
+            notes.append(f"pad: alpha beyond the picture is {self.settings.opacity:g} (`opacity`)")
+        return tuple(notes)
 
     def _rectangle(self, source: FrameFormat) -> tuple[int, int, int, int]:
         """x, y of the picture and the size of the canvas, all checked."""
@@ -88,7 +94,9 @@ class Pad(base.Stage):
         x, y, width, height = self._rectangle(source)
         target = source.with_(width=width, height=height)
         self._codes = color_codes(parse_color(self.settings.color), source, _WHERE)
-        self._shapes = source.pixels.plane_shapes(width, height)
+        if source.alpha:
+            self._codes += ((float(int(self.settings.opacity * ((1 << source.alpha) - 1) + 0.5)),),)
+        self._shapes = target.plane_shapes
         grids = plane_lattices(target)
         self._areas = tuple((_inside(g.y, y, source.height), _inside(g.x, x, source.width)) for g in grids)
         if self._moves_chroma(source):

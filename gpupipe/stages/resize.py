@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from gpupipe.format import FrameFormat
+    from gpupipe.ops.alpha import WeightedRegrid
     from gpupipe.ops.regrid import Regrid, Window
 
 _WHERE = "stages.resize"
@@ -41,10 +42,11 @@ class Resize(base.Stage):
 
     Settings: ClassVar[type[base.Settings]] = ResizeSettings
     working: ClassVar[base.Working] = "any"
+    alpha: ClassVar[base.Alpha] = "given"
 
     def __init__(self, settings: ResizeSettings) -> None:
         self.settings = settings
-        self._regrid: Regrid | None = None
+        self._regrid: Regrid | WeightedRegrid | None = None
 
     def output_format(self, source: FrameFormat) -> FrameFormat:
         """The source's format at the new size. Raises PlanError where that is no size."""
@@ -63,6 +65,8 @@ class Resize(base.Stage):
         notes = []
         if source.interlaced and target.height != source.height:
             notes.append("resize: interlaced, so each field is scaled on its own")
+        if source.alpha and self.settings.filter != "nearest":
+            notes.append("resize: colours are weighted by alpha")
         if target.sample_aspect != source.sample_aspect:
             aspect = f"{target.sample_aspect.numerator}:{target.sample_aspect.denominator}"
             notes.append(f"resize: sample aspect becomes {aspect}, so that the picture keeps its shape")
@@ -111,11 +115,13 @@ class Resize(base.Stage):
 
     def prepare(self, source: FrameFormat) -> None:
         """Makes the weights of every plane on `source.device`."""
+        from gpupipe.ops.alpha import WeightedRegrid  # noqa: PLC0415  imports torch
         from gpupipe.ops.regrid import Regrid  # noqa: PLC0415  imports torch
 
         target = self.output_format(source)
         window = self._window(source, target.width, target.height)
-        self._regrid = Regrid(source, target, window, self.settings.filter)
+        mixes = source.alpha and self.settings.filter != "nearest"
+        self._regrid = (WeightedRegrid if mixes else Regrid)(source, target, window, self.settings.filter)
 
     def __call__(self, planes: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """Scaled planes; integers are rounded to nearest and clamped to the depth."""

@@ -48,7 +48,7 @@ class WarpSettings(base.Settings):
     filter: Literal["nearest", "bilinear", "bicubic"] = "bilinear"
     """bicubic is Keys' with a = -0.75. None of them widens: shrink with `resize`."""
     border: Literal["edge", "reflect", "constant"] = "edge"
-    """What is seen beyond the picture: its edge pixels, its mirror image, or black."""
+    """What is seen beyond the picture: its edge pixels, its mirror image, or black; of alpha likewise, 0 for black."""
 
     @model_validator(mode="after")
     def _one_way(self) -> WarpSettings:
@@ -66,11 +66,13 @@ class Warp(base.Stage):
 
     Settings: ClassVar[type[base.Settings]] = WarpSettings
     working: ClassVar[base.Working] = "rgb"
+    alpha: ClassVar[base.Alpha] = "given"
     keeps_fields: ClassVar[bool] = False
 
     def __init__(self, settings: WarpSettings) -> None:
         self.settings = settings
         self._grid: torch.Tensor | None = None
+        self._alpha = 0
 
     def output_format(self, source: FrameFormat) -> FrameFormat:
         """The source's own. Raises PlanError where the map cannot be undone."""
@@ -81,9 +83,14 @@ class Warp(base.Stage):
         """Says what is lost where the picture shrinks."""
         matrix = self._matrix(source.width, source.height)
         area = abs(np.linalg.det(matrix[:2, :2] / matrix[2, 2])) if matrix[2, 2] else 1.0
+        notes = []
         if area < 0.25:
-            return (f"warp: the picture shrinks to {math.sqrt(area):.2f} of its size without a low pass; resize first",)
-        return ()
+            small = f"{math.sqrt(area):.2f} of its size"
+            notes.append(f"warp: the picture shrinks to {small} without a low pass; resize first")
+        if source.alpha:
+            beyond = "0" if self.settings.border == "constant" else f"that of the {self.settings.border}"
+            notes.append(f"warp: colours are weighted by alpha, which is {beyond} beyond the picture")
+        return tuple(notes)
 
     def _matrix(self, width: int, height: int) -> npt.NDArray[np.float64]:
         """3x3, input to output coordinates."""
@@ -107,14 +114,18 @@ class Warp(base.Stage):
         from gpupipe.ops.warp import sampling_grid  # noqa: PLC0415  imports torch
 
         matrix = self._matrix(source.width, source.height)
+        self._alpha = source.alpha
         self._grid = sampling_grid(matrix, source.width, source.height, torch.device(source.device))
 
     def __call__(self, planes: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        """The sampled picture, one (N, 3, H, W) tensor."""
-        from gpupipe.ops.warp import sample  # noqa: PLC0415  imports torch
+        """The sampled picture, one (N, 3, H, W) tensor, and alpha."""
+        from gpupipe.ops.warp import sample, weighted_sample  # noqa: PLC0415  imports torch
 
         assert self._grid is not None, "prepare() first"
-        return (sample(planes[0], self._grid, self.settings.filter, self.settings.border),)
+        how = (self._grid, self.settings.filter, self.settings.border)
+        if self._alpha:
+            return weighted_sample(planes, self._alpha, *how)
+        return (sample(planes[0], *how),)
 
 
 def _about_centre(settings: WarpSettings, center: tuple[float, float]) -> npt.NDArray[np.float64]:

@@ -139,7 +139,7 @@ class Coder:
         layout, coefficients = self._layout, self._arithmetic.coefficients(planes)
         symbols = None
         if len(planes) > 3:
-            symbols = alpha.alpha_symbols(planes[3], self._source.pixels.depth, layout)
+            symbols = alpha.alpha_symbols(planes[3], self._source.alpha or self._source.pixels.depth, layout)
         cost = partial(self._arithmetic.cost, coefficients)
         if self._quantiser is not None:
             quantisers = rates.fixed(self._quantiser, layout, coefficients)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class ProresEncoder:
     """Encodes every picture by itself, batch by batch; meets `base.Encoder`.
 
-    A fourth plane, (N, H, W) of the same depth, is alpha (opaque at its top code): the 4444 profiles keep it exactly.
+    A fourth plane, (N, H, W) of `input_format.alpha` bits, or of the picture's, is alpha (opaque at its top code): the
+    4444 profiles keep it exactly.
 
     Args:
         settings: what the plan asks; see `profile.check`.

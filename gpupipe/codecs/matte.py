@@ -1,0 +1,67 @@
+"""Alpha of libav's frames: how deep it is, in which plane it lies, and the decoders that give it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import av
+import av.error
+
+from gpupipe.format import pixel_format, with_alpha, without_alpha
+
+if TYPE_CHECKING:
+    from av.video.format import VideoFormat
+
+    from gpupipe.format import PixelFormat
+
+_BESIDE = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+"""Codecs whose alpha is a bitstream beside that of the picture, and libav's decoders that decode both."""
+
+
+def alpha_bits(native: VideoFormat) -> int:
+    """Bits of alpha that are kept of libav's `native`; 0 where it has none. Floats and 32 bits become 16."""
+    return min(16, max((c.bits for c in native.components if c.is_alpha), default=0))
+
+
+def second_stream(codec: str, tags: dict[str, str], native: str) -> bool:
+    """Whether a stream has its alpha in a bitstream beside, which this libav can decode (8-bit 4:2:0 alone)."""
+    return tags.get("alpha_mode") == "1" and native == "yuv420p" and _found(_BESIDE.get(codec)) is not None
+
+
+def decoder_of_both(stream: av.VideoStream) -> av.VideoCodecContext | None:
+    """A context of its own that decodes picture and alpha of VP8 or VP9; None for all others, which need none."""
+    name = _found(_BESIDE.get(stream.codec_context.codec.canonical_name))
+    if name is None:
+        return None
+    context = av.CodecContext.create(name, "r")
+    assert isinstance(context, av.VideoCodecContext)
+    return context
+
+
+def _found(name: str | None) -> str | None:
+    if name is None:
+        return None
+    try:
+        av.Codec(name, "r")
+    except (av.error.FFmpegError, ValueError):
+        return None
+    return name
+
+
+def taken_apart(frame: av.VideoFrame, pixels: PixelFormat) -> tuple[av.VideoFrame, av.VideoFrame | None, PixelFormat]:
+    """The frame that holds the picture, the one whose last plane is its alpha if it is another, and the pixel format.
+
+    Nothing is copied of planar formats that gpupipe has arithmetic for. Of all others swscale makes the picture in
+    `pixels`; it moves 8- and 16-bit alpha between packed and planar formats as it is.
+    """
+    plain = without_alpha(frame.format.name)
+    known = None if plain is None else pixel_format(plain)
+    if known is not None:
+        return frame, None, known
+    bits = alpha_bits(frame.format)
+    twin = with_alpha(pixels.name)
+    if twin is not None and bits == pixels.depth and frame.format.is_rgb:
+        return frame.reformat(format=twin), None, pixels
+    wide = "gbrap" if frame.format.is_rgb else "yuva444p"
+    matte = frame if plain is not None else frame.reformat(format=wide if bits == 8 else f"{wide}16le")
+    return frame.reformat(format=pixels.name), matte, pixels
