@@ -55,9 +55,7 @@ def build_chain(config: Config, info: SourceInfo, picture: FrameFormat, choice: 
 def _source_losses(info: SourceInfo) -> list[Notice]:
     """What of the source's pictures never reaches the first stage."""
     native = info.video.native_pixels
-    return [
-        Notice("source-reduced", f"pixel format {native}: {loss}") for loss in losses(av.VideoFormat(native))
-    ]
+    return [Notice("source-reduced", f"pixel format {native}: {loss}") for loss in losses(av.VideoFormat(native))]
 
 
 def _stages(
