@@ -30,7 +30,7 @@ CLIPS = {
     "vp9-8": "alpha_vp9_vorbis.webm",
     "vp9-10-odd": "odd_321x241_vp9_10bit.mp4",
 }
-LOSSLESS = {"video": {"codec": "ffv1", "options": {"level": 3}}}
+LOSSLESS = {"video": {"codec": "ffv1", "alpha": "drop", "options": {"level": 3}}}  # NVDEC gives none
 STAGES = {
     "warp": [{"warp": {"rotate": 1.5, "scale": 1.02, "filter": "bicubic", "border": "edge"}}],
     "resize": [{"resize": {"width": 640, "height": 360, "filter": "lanczos"}}],
