@@ -74,8 +74,8 @@ def planes(path: Path) -> list[np.ndarray]:
 def test_alpha_is_that_of_the_cpu(source: Path, tmp_path: Path, name: str, encoder: str) -> None:
     stages, allowed = STAGES[name]
     for device in ("cpu", "cuda"):
-        run(source, tmp_path / f"{device}.mov", stages, encoder, device)
-    cpu, cuda = planes(tmp_path / "cpu.mov"), planes(tmp_path / "cuda.mov")
+        run(source, tmp_path / f"{device}.mkv", stages, encoder, device)
+    cpu, cuda = planes(tmp_path / "cpu.mkv"), planes(tmp_path / "cuda.mkv")
     assert len(cpu) == len(cuda) == 5
     if encoder == "prores_torch":
         allowed *= 4  # two bits more
