@@ -16,11 +16,9 @@ is written after every row.
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import itertools
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
@@ -36,8 +34,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from bench.measured import ROOT, captured, head, keep, run
 from gpupipe import stages
-from gpupipe.bench.machine import machine
 from gpupipe.device.timing import seconds_of
 from gpupipe.errors import GpupipeError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
@@ -46,7 +44,6 @@ from gpupipe.models import folder
 from gpupipe.models.card import find
 from gpupipe.models.fetch import fetch
 
-ROOT = Path(__file__).resolve().parents[1]
 STILL = ROOT.parent / "shared" / "corpus" / "faces" / "astronaut_512.png"
 CARDS = ("centerface", "multistyle26")
 WORK: dict[str, list[dict[str, object]]] = {
@@ -145,16 +142,8 @@ def row(faces: int, every: int, engine: str, args: argparse.Namespace) -> Row:
 
 
 def replayed(call: Any, device: str) -> float:
-    """Seconds of a replay of what `call` does; on a stream of its own, as captures must be."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        kept = call()
+    """Seconds of a replay of what `call` does."""
+    graph, kept = captured(call)
     seconds = seconds_of(graph.replay, device, rounds=50)
     if not bool(torch.isfinite(kept).all()):
         raise RuntimeError("a replay gives what is no number")
@@ -168,19 +157,11 @@ def pipeline(faces: int, args: argparse.Namespace, scratch: Path) -> dict[str, o
     stage = {"detect": {"most": 8}, "operate": WORK[args.operate], "align": {"template": "ffhq512", "size": 256}}
     output = {"video": {"codec": "mjpeg"}, "audio": "none"}
     config.write_text(json.dumps({"stages": [{"face": stage}], "output": output}))
-    command = [sys.executable, "-m", "gpupipe", "run", str(config), str(clip), str(scratch / "out.mov")]
-    environment = os.environ | {"XDG_CACHE_HOME": str(args.cache.parent), "PYTHONPATH": str(ROOT)}
     told: dict[str, object] = {"faces": faces}
     for _ in range(2):
-        done = subprocess.run(
-            [*command, "--json", "--overwrite", "--device", args.device], env=environment, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            return {**told, "failed": done.stderr[-500:]}
-        result = json.loads(done.stdout)["result"]
-        rate = result["frames"] / (result["seconds"] - result["startup"])
-        told |= {"frames": result["frames"], "startup": result["startup"], "rate": rate}
+        told |= run(config, clip, scratch / "out.mov", device=args.device, cache=args.cache.parent)
+        if "failed" in told:
+            return told
     print(f"gpupipe run, {faces} faces: {told['rate']:.1f} frames a second", flush=True)
     return told
 
@@ -238,25 +219,17 @@ def main() -> None:
         folder.choose(args.cache)
         for name in CARDS:
             fetch(find(name), folder.weights(), allowed={name})
-        report: dict[str, Any] = {
-            "command": " ".join(["python", *sys.argv]), "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-            "machine": asdict(machine(args.device)), "rows": [], "pipeline": [],
-        }  # fmt: skip
+        report: dict[str, Any] = {**head(args.device), "rows": [], "pipeline": []}
         print("faces every  engine       found   detect    sight    graph    stage  frames/s   (ms a frame)")
         with torch.inference_mode():
             for engine, every, faces in itertools.product(args.engines, args.every, args.faces):
                 made = row(faces, every, engine, args)
                 print(words(made), flush=True)
                 report["rows"].append(asdict(made))
-                _keep(args.json, report)
+                keep(args.json, report)
         for faces in args.faces if args.pipeline else ():
             report["pipeline"].append(pipeline(faces, args, Path(scratch)))
-            _keep(args.json, report)
-
-
-def _keep(path: Path | None, report: dict[str, Any]) -> None:
-    if path is not None:
-        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+            keep(args.json, report)
 
 
 if __name__ == "__main__":

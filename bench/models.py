@@ -15,10 +15,7 @@ after every row.
 from __future__ import annotations
 
 import argparse
-import datetime as dt
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,8 +28,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does;
 
 import torch
 
+from bench import measured
+from bench.measured import captured, head, keep
 from gpupipe.bench.clip import RECIPES, make_clip
-from gpupipe.bench.machine import machine
 from gpupipe.device.timing import seconds_of
 from gpupipe.engines.base import Profile
 from gpupipe.engines.cache import EngineCache
@@ -118,15 +116,7 @@ def _selected(subject: Subject, engine: str, cache: Path) -> tuple[float, Built]
 
 def _replayed(run: Network, subject: Subject) -> float:
     """Seconds of a replay, whose result is checked too."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            run(subject.pictures)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = run(subject.pictures)
+    graph, out = captured(lambda: run(subject.pictures))
     graph.replay()
     torch.cuda.synchronize()
     if (found := agreement(out, run(subject.pictures))) < 60:
@@ -145,18 +135,11 @@ def pipeline(frames: int, args: argparse.Namespace, scratch: Path) -> dict[str, 
     config.write_text(f"stages: [{{model: {{card: {CLIP}}}}}]\noutput: {{video: {{codec: mjpeg}}, audio: none}}\n")
     told: dict[str, object] = {}
     for name in ("cold", "warm"):
-        command = [sys.executable, "-m", "gpupipe", "run", str(config), str(clip), str(scratch / "out.mov")]
-        environment = os.environ | {"XDG_CACHE_HOME": str(args.cache.parent)}
-        done = subprocess.run(
-            [*command, "--json", "--overwrite", "--device", args.device], env=environment, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            return {**told, name: done.stderr[-500:]}
-        result = json.loads(done.stdout)["result"]
-        rate = result["frames"] / (result["seconds"] - result["startup"])
-        told[name] = {"frames": result["frames"], "startup": result["startup"], "rate": rate}
-        print(f"{'gpupipe run, ' + name:44} {rate:8.1f} frames a second, {result['startup']:.1f} s until it began")
+        got = measured.run(config, clip, scratch / "out.mov", device=args.device, cache=args.cache.parent)
+        told[name] = got
+        if "failed" in got:
+            break
+        print(f"{'gpupipe run, ' + name:44} {got['rate']:8.1f} frames a second, {got['startup']:.1f} s until it began")
     return told
 
 
@@ -211,17 +194,16 @@ def main() -> None:
         folder.choose(args.cache)
         rows: list[Row] = []
         report: dict[str, object] = {
-            "command": " ".join(["python", *sys.argv]), "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-            "machine": asdict(machine(args.device)),
+            **head(args.device),
             "versions": {name: version for engine in ENGINES for name, version in engine.versions().items()},
-        }  # fmt: skip
+        }
         print(f"{'card':28} {'engine':10} ms/call ms/graph  x eager       dB  build s   load s")
         for name in args.cards:
             rows += _card(find(name), args)
-            _keep(args.json, report | {"rows": [asdict(made) for made in rows]})
+            keep(args.json, report | {"rows": [asdict(made) for made in rows]})
         if args.pipeline:
             report["pipeline"] = pipeline(args.pipeline, args, Path(scratch))
-            _keep(args.json, report | {"rows": [asdict(made) for made in rows]})
+            keep(args.json, report | {"rows": [asdict(made) for made in rows]})
 
 
 def _card(card: Card, args: argparse.Namespace) -> list[Row]:
@@ -238,11 +220,6 @@ def _card(card: Card, args: argparse.Namespace) -> list[Row]:
             print(words(made), flush=True)
             rows.append(made)
     return rows
-
-
-def _keep(path: Path | None, report: dict[str, object]) -> None:
-    if path is not None:
-        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
