@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import subprocess
+from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,3 +106,32 @@ def ffprobe() -> Callable[..., dict]:
         return json.loads(done.stdout or "{}")
 
     return run
+
+
+@pytest.fixture(scope="session")
+def sample_clip(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`sample_clip(seconds, size)`: gpupipe's own sample at 25 frames a second; one file for all who want the same."""
+    from gpupipe.sample import make_sample  # noqa: PLC0415
+
+    @cache
+    def make(seconds: int, size: tuple[int, int] = (320, 180)) -> Path:
+        path = tmp_path_factory.mktemp("sample") / "clip.mov"
+        make_sample(path, seconds=seconds, size=size, rate=Fraction(25))
+        return path
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def gop_clip(tmp_path_factory: pytest.TempPathFactory, ffmpeg: Callable[..., str]) -> Callable[..., Path]:
+    """`gop_clip(seconds, sound=True)`: 25 small pictures a second with a key frame at each; one file for all as above."""
+
+    @cache
+    def make(seconds: int, *, sound: bool = False) -> Path:
+        path = tmp_path_factory.mktemp("gops") / "s.mkv"
+        tone = ("-f", "lavfi", "-i", f"sine=d={seconds}", "-c:a", "aac") if sound else ()
+        ffmpeg("-f", "lavfi", "-i", f"testsrc2=s=192x108:r=25:d={seconds}", *tone, "-c:v", "libx264", "-g", "25",
+               "-preset", "ultrafast", path)  # fmt: skip
+        return path
+
+    return make

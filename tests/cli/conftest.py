@@ -5,14 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpupipe.cli import execute
 from gpupipe.cli.console import Console
-from gpupipe.sample import make_sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,11 +89,9 @@ def job(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def clip(sample_clip) -> Path:
     """Two seconds of the sample, small."""
-    path = tmp_path_factory.mktemp("clip") / "clip.mov"
-    make_sample(path, seconds=2, size=(320, 180), rate=Fraction(25))
-    return path
+    return sample_clip(2)
 
 
 @pytest.fixture

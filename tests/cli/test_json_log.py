@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from gpupipe.cli import progress
 from gpupipe.codecs.libav import LibavDecoder, LibavEncoder
-from gpupipe.sample import make_sample
 from gpupipe.stages.warp import STAGE as WARP
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
@@ -26,10 +24,8 @@ def schema() -> dict[str, set[str]]:
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory):
-    path = tmp_path_factory.mktemp("log") / "clip.mov"
-    make_sample(path, seconds=4, size=(160, 90), rate=Fraction(25))
-    return path
+def clip(sample_clip):
+    return sample_clip(4, (160, 90))
 
 
 @pytest.fixture

@@ -27,11 +27,8 @@ PROGRAM = [sys.executable, "-m", "gpupipe"]
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, ffmpeg) -> Path:
-    path = tmp_path_factory.mktemp("pieced") / "s.mkv"
-    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=192x108:r=25:d=6", "-f", "lavfi", "-i", "sine=d=6", "-c:v", "libx264",
-           "-g", "25", "-preset", "ultrafast", "-c:a", "aac", path)  # fmt: skip
-    return path
+def source(gop_clip) -> Path:
+    return gop_clip(6, sound=True)
 
 
 @pytest.fixture

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pytest
 
 from gpupipe.render import quality
-from gpupipe.sample import make_sample
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory):
-    path = tmp_path_factory.mktemp("planned") / "clip.mov"
-    make_sample(path, seconds=1, size=(160, 90), rate=Fraction(25))
-    return path
+def clip(sample_clip):
+    return sample_clip(1, (160, 90))
 
 
 @pytest.mark.parametrize("verb", ["plan", "run"])

@@ -41,11 +41,8 @@ output: {{video: {{encoder: libx264, preset: veryfast}}}}
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, ffmpeg) -> Path:
-    path = tmp_path_factory.mktemp("resume") / "s.mkv"
-    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=192x108:r=25:d=8", "-f", "lavfi", "-i", "sine=d=8", "-c:v", "libx264",
-           "-g", "25", "-preset", "ultrafast", "-c:a", "aac", path)  # fmt: skip
-    return path
+def source(gop_clip) -> Path:
+    return gop_clip(8, sound=True)
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,8 @@ OPENJD = Path(sys.executable).with_name("openjd")
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, ffmpeg) -> Path:
-    path = tmp_path_factory.mktemp("openjd") / "s.mkv"
-    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=192x108:r=25:d=5", "-f", "lavfi", "-i", "sine=d=5", "-c:v", "libx264",
-           "-g", "25", "-preset", "ultrafast", "-c:a", "aac", path)  # fmt: skip
-    return path
+def source(gop_clip) -> Path:
+    return gop_clip(5, sound=True)
 
 
 @pytest.fixture

@@ -32,12 +32,8 @@ CONFIG = {
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, ffmpeg) -> Path:
-    path = tmp_path_factory.mktemp("worker") / "s.mkv"
-    ffmpeg(
-        "-f", "lavfi", "-i", "testsrc2=s=192x108:r=25:d=2", "-c:v", "libx264", "-g", "25", "-preset", "ultrafast", path
-    )
-    return path
+def source(gop_clip) -> Path:
+    return gop_clip(2)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +17,6 @@ from gpupipe.media.probe import probe
 from gpupipe.plan import machine, make_plan
 from gpupipe.plan.chain import ChainBuilder
 from gpupipe.plan.host import HostNeed, fit_host
-from gpupipe.sample import make_sample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,10 +26,8 @@ NEED = HostNeed(session=GIB)
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("host") / "clip.mov"
-    make_sample(path, seconds=4, size=(320, 180), rate=Fraction(25))
-    return path
+def clip(sample_clip) -> Path:
+    return sample_clip(4)
 
 
 @pytest.mark.parametrize(("left", "sessions"), [(64 * GIB, 4), (4 * GIB, 3), (2 * GIB, 1)])

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import threading
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import imageio_ffmpeg
@@ -18,7 +17,6 @@ from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
 from gpupipe.render import render
-from gpupipe.sample import make_sample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,10 +27,8 @@ LOSSLESS = {"audio": "none", "video": {"codec": "ffv1"}}
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("quality") / "clip.mov"
-    make_sample(path, seconds=2, size=(320, 180), rate=Fraction(25))
-    return path
+def clip(sample_clip) -> Path:
+    return sample_clip(2)
 
 
 def run(clip: Path, out: Path, **config: object):

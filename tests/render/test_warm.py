@@ -26,12 +26,8 @@ CONFIG = {"device": "cpu", "segments": {"seconds": 1}, "sessions": 2, "resume": 
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, ffmpeg) -> Path:
-    path = tmp_path_factory.mktemp("warm") / "s.mkv"
-    ffmpeg(
-        "-f", "lavfi", "-i", "testsrc2=s=192x108:r=25:d=6", "-c:v", "libx264", "-g", "25", "-preset", "ultrafast", path
-    )
-    return path
+def source(gop_clip) -> Path:
+    return gop_clip(6)
 
 
 @pytest.fixture

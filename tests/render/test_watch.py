@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from fractions import Fraction
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -22,17 +21,14 @@ from gpupipe.render import Watch, progress, render
 from gpupipe.render.board import Board
 from gpupipe.render.lanes import Channel, Crew
 from gpupipe.render.watch import WAIT, clocked, current, enter
-from gpupipe.sample import make_sample
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("watch") / "clip.mov"
-    make_sample(path, seconds=6, size=(320, 180), rate=Fraction(25))
-    return path
+def clip(sample_clip) -> Path:
+    return sample_clip(6)
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,6 @@ from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
 from gpupipe.render import render
 from gpupipe.render.stills import moments, spread, stills
-from gpupipe.sample import make_sample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,10 +39,8 @@ class Never:
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("preview") / "clip.mov"
-    make_sample(path, seconds=4, size=(320, 180), rate=Fraction(25))
-    return path
+def clip(sample_clip) -> Path:
+    return sample_clip(4)
 
 
 def planned(source: Path, out: Path, **config: object):
