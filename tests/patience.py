@@ -45,3 +45,13 @@ def hold(process: subprocess.Popen) -> None:
     """Makes a process stand still."""
     process.send_signal(signal.SIGSTOP)
     held(process)
+
+
+def settled(value: Callable[[], object], quiet: float = 0.4) -> object:
+    """What `value` gives once it has not changed for so many seconds."""
+    last, since = value(), time.monotonic()
+    while time.monotonic() - since < quiet:
+        time.sleep(0.02)
+        if (now := value()) != last:
+            last, since = now, time.monotonic()
+    return last

@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-
-from gpupipe.cli import execute
-from gpupipe.cli.console import Console
+from command_line import Outcome, cli, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+__all__ = ["cli", "job"]
 PROGRAM = [sys.executable, "-m", "gpupipe"]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    def run(*arguments: object) -> Outcome:
-        code = execute([str(a) for a in arguments], Console())
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return run
 
 
 @pytest.fixture(scope="session")
@@ -74,18 +55,6 @@ def refused(cli, tmp_path: Path) -> Callable[..., str]:
 def contents(folder: Path) -> dict[str, tuple[int, int]]:
     """Every name in a folder, with what changes when a file is touched."""
     return {path.name: (path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.iterdir()}
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Callable[[str], Path]:
-    """Writes a config and returns its path."""
-
-    def write(text: str | bytes) -> Path:
-        path = tmp_path / "c.yaml"
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return write
 
 
 @pytest.fixture(scope="session")

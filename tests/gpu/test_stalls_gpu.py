@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from patience import settled
 
 from gpupipe.bench.clip import RECIPES, make_clip
 from gpupipe.codecs.libav import LibavEncoder
@@ -29,7 +30,6 @@ from gpupipe.render.board import Board
 from gpupipe.render.lanes import HaltedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from gpupipe.frame import FrameBatch
@@ -83,16 +83,6 @@ class Standing:
 
     def close(self) -> None:
         pass
-
-
-def settled(value: Callable[[], object], quiet: float = 0.4) -> object:
-    """What `value` gives once it has not changed for a while."""
-    last, since = value(), time.monotonic()
-    while time.monotonic() - since < quiet:
-        time.sleep(0.02)
-        if (now := value()) != last:
-            last, since = now, time.monotonic()
-    return last
 
 
 def lanes_left() -> list[str]:

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import av
 import patience
@@ -22,9 +21,6 @@ from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
 from gpupipe.render import reading, render, runner, segmented
 from gpupipe.render.board import Board
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SESSIONS, LIMIT = 3, 600_000
 PATIENCE = patience.LIMIT
@@ -97,16 +93,6 @@ class Run:
         assert not [t.name for t in threading.enumerate() if t.name.startswith(("runner", "encode"))]
 
 
-def settled(value: Callable[[], object], quiet: float = 0.3) -> object:
-    """What `value` gives once it has not changed for a while."""
-    last, since = value(), time.monotonic()
-    while time.monotonic() - since < quiet:
-        time.sleep(0.02)
-        if (now := value()) != last:
-            last, since = now, time.monotonic()
-    return last
-
-
 class Gate:
     """Holds up a method of a class: calls after the first few wait until it is open."""
 
@@ -149,7 +135,7 @@ def test_a_stall_holds_up_and_loses_nothing(
     gate = Gate(monkeypatch, owner, name, after)
     run = Run(clip, tmp_path / "x.mkv")
     assert gate.reached.wait(PATIENCE)
-    settled(lambda: boards[0]._waiting)
+    patience.settled(lambda: boards[0]._waiting)
     assert boards[0]._waiting < MOST
     assert boards[0]._taken <= boards[0]._written + 2 * SESSIONS
     assert not (tmp_path / "x.mkv").exists()
@@ -164,7 +150,7 @@ def test_a_stalled_writer_stops_the_decoders(clip: Path, tmp_path: Path, boards:
     run = Run(clip, tmp_path / "x.mkv")
     assert gate.reached.wait(PATIENCE)
     patience.until(lambda: boards[0]._waiting >= LIMIT)
-    encoded = settled(lambda: count.calls)
+    encoded = patience.settled(lambda: count.calls)
     assert encoded < 120  # of 240: the rest waits for room
     assert boards[0]._waiting >= LIMIT
     gate.open.set()
@@ -177,7 +163,7 @@ def test_a_stop_while_everything_is_full(clip: Path, tmp_path: Path, boards: lis
     run = Run(clip, tmp_path / "x.mkv")
     assert gate.reached.wait(PATIENCE)
     patience.until(lambda: boards[0]._waiting >= LIMIT)
-    settled(lambda: boards[0]._waiting)
+    patience.settled(lambda: boards[0]._waiting)
     run.stop.set()
     gate.open.set()
     assert isinstance(run.finish(), StoppedError)
