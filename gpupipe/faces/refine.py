@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SIDE = 192
 """Pixels of a crop."""
-_WIDTHS, _EYES = (60, 90), 2 * (318.9 - 192.98) / 512
+_WIDTHS, _EYES = (70, 80), 2 * (318.9 - 192.98) / 512
 """Pixels of a face in it, and how much of a crop of the template a face takes: about two eye distances."""
 _MIRRORED = (1, 0, 2, 4, 3)
 _NEAR = 0.25
@@ -30,8 +30,8 @@ _NEAR = 0.25
 class Refine:
     """Means of what the detector says of a face's crops in two sizes and of their mirror images.
 
-    CenterFace's eyes are off by 2.7 % of the face's width on average, by its size and turn; these by 0.8 and 1.3 %, as
-    measured on `astronaut_512.png` and `dali_face_1.jpeg`, from 50 to 140 pixels wide, upright and turned.
+    CenterFace's eyes are off by 2.7 % of the face's width on average, by its size and turn; these by 0.7 and 1.6 %, as
+    measured on clips of `astronaut_512.png` and `dali_face_1.jpeg` that move and zoom, from 80 to 260 pixels wide.
 
     Args:
         detector: (n, 3, 192, 192) R'G'B' 0..255 to CenterFace's four maps.

@@ -85,7 +85,7 @@ class Sight:
         how = self.how
         faces = nothing(how.lead, how.wanted.places, device, self._width)
         high, wide = (-(-side // STEP) * STEP for side in (how.look.height, how.look.width))
-        levels = pyramid(torch.zeros(1, high, wide, device=device), how.look.factor).levels
+        levels = pyramid(torch.zeros(1, high, wide, device=device), how.look).levels
         shot = torch.zeros(how.lead, dtype=torch.bool, device=device)
         return (*faces.tensors(), shot, torch.zeros(HEIGHT, WIDTH, device=device), *levels)
 
@@ -101,9 +101,9 @@ class Sight:
         *faces, shot, last, first, second, third = memory
         before = Faces(*faces)
         small = shown(rgb, how.look)
-        now = pyramid(luma(small) / 255, how.look.factor)
+        now = pyramid(luma(small) / 255, how.look)
         earlier = Pyramid(
-            tuple(torch.cat((a, b)) for a, b in zip((first, second, third), now.levels, strict=True)), now.factor
+            tuple(torch.cat((a, b)) for a, b in zip((first, second, third), now.levels, strict=True)), now.how
         )
         thumbnails = thumbnail(now.levels[0][:, 0, : how.look.height, : how.look.width])  # not the black around it
         new = cuts(thumbnails, last)
@@ -156,7 +156,7 @@ class Sight:
             ready = [row for row in waiting if row == 0 or row - 1 not in waiting]
             index = torch.tensor(ready, device=rgb.device)
             source = found.map(lambda x, i=index: x[i])  # type: ignore[misc]
-            here, there = (Pyramid(tuple(x[i] for x in light.levels), light.factor) for i in (index, index + 1))
+            here, there = (Pyramid(tuple(x[i] for x in light.levels), light.how) for i in (index, index + 1))
             found = _laid(found, index + 1, carried(source, motion(source, here, there)))
             waiting = [row for row in waiting if row not in ready]
         return found.map(lambda x: x[1:]), known

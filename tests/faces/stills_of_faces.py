@@ -12,6 +12,8 @@ import torch
 FACES = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "faces"
 ASTRONAUT_POINTS = torch.tensor([[202.5, 100.7], [246.9, 103.1], [223.1, 123.5], [203.5, 140.1], [241.1, 142.5]])
 """Eyes, nose and corners of the mouth of astronaut_512.png, read off the picture by eye."""
+DALI_POINTS = torch.tensor([[384.4, 355.2], [516.6, 352.4], [448.0, 436.6], [385.2, 507.5], [512.9, 500.3]])
+"""Likewise of dali_face_1.jpeg."""
 
 
 @functools.cache

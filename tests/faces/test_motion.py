@@ -10,6 +10,7 @@ from clips import Move, frames, path, truth
 from stills_of_faces import ASTRONAUT_POINTS
 
 from gpupipe.faces.cuts import luma
+from gpupipe.faces.detect import look, shown
 from gpupipe.faces.follow import Likeness, at_lag, chains
 from gpupipe.faces.found import Faces, joined, nothing
 from gpupipe.faces.motion import Motion, Pyramid, back, forth, motion, pyramid
@@ -34,8 +35,8 @@ def placed(move: Move) -> Faces:
 
 
 def backwards(rgb: torch.Tensor, faces: Faces) -> Motion:
-    light = pyramid(luma(rgb), 1.0)
-    return motion(faces, light, Pyramid(tuple(torch.cat((x[:1], x[:-1])) for x in light.levels), 1.0))
+    light = pyramid(luma(rgb), look(*SIZE, max(SIZE)))
+    return motion(faces, light, Pyramid(tuple(torch.cat((x[:1], x[:-1])) for x in light.levels), light.how))
 
 
 @pytest.mark.parametrize("name", MOVES)
@@ -51,10 +52,25 @@ def test_motion_is_that_of_the_clip(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["pan", "zoom", "all"])
+def test_a_face_that_fills_the_picture_is_not_held_by_its_edges(name: str) -> None:
+    """The patch goes over them, and over black below, as the detector is shown pictures."""
+    size = (256, 180)
+    move = path(8, size, (225.0, 120.0), 1.6, **MOVES[name])
+    rgb, faces = frames("astronaut_512.png", move, size), placed(move)
+    how = look(*size, max(size))
+    light = pyramid(luma(shown(rgb, how)) / 255, how)
+    assert light.levels[0].shape[2] > size[1]
+    found = motion(faces, light, Pyramid(tuple(torch.cat((x[:1], x[:-1])) for x in light.levels), how))
+    assert bool(found.found[1:].all())
+    away = forth(found, faces.centres, faces.points)[1:, 0] - faces.points[:-1, 0]
+    assert float((away / faces.sides[1:, :, None]).abs().max()) < 0.003
+
+
 def test_a_face_is_carried_on_without_a_detector() -> None:
     move = path(5, SIZE, (225.0, 120.0), 0.7, **MOVES["all"])
     rgb, faces = frames("astronaut_512.png", move, SIZE), placed(move)
-    light = pyramid(luma(rgb), 1.0)
+    light = pyramid(luma(rgb), look(*SIZE, max(SIZE)))
     now = faces.map(lambda x: x[:1])
     for t in range(4):
         now = carried(now, motion(now, light.rows(slice(t, t + 1)), light.rows(slice(t + 1, t + 2))))
