@@ -43,10 +43,14 @@ class LibavDecoder:
         source: what the plan expects the pictures to be; alpha is given where that has it.
         time_base: of the packets, and so of every pts.
         journal: told of damage.
+        opaque: the first picture had no alpha, so that nobody has yet said that alpha is dropped.
     """
 
-    def __init__(self, stream: av.VideoStream, source: FrameFormat, time_base: Fraction, journal: Journal) -> None:
-        self.format = source
+    def __init__(
+        self, stream: av.VideoStream, source: FrameFormat, time_base: Fraction, journal: Journal, *,
+        opaque: bool = False,
+    ) -> None:  # fmt: skip
+        self.format, self._opaque = source, opaque
         self._time_base, self._journal = time_base, journal
         self._context = (decoder_of_both(stream) if source.alpha else None) or stream.codec_context
         self._context.thread_type = "AUTO"
@@ -81,6 +85,9 @@ class LibavDecoder:
         time, duration = frame.dts if self._timed_by_dts else frame.pts, frame.duration
         pixels = pixel_format(frame.format.name)
         alpha = alpha_bits(frame.format) if source.alpha else 0
+        if self._opaque and not frame.format.has_palette and alpha_bits(frame.format):
+            message = "alpha begins in mid-course and is dropped: the first picture has none"
+            self._journal.warn("alpha-dropped", message, place=f"pts {time}")
         if alpha:
             frame, matte, pixels = taken_apart(frame, source.pixels)
         elif pixels is None:

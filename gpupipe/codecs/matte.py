@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import av
 import av.error
+import numpy as np
 
 from gpupipe.format import pixel_format, with_alpha, without_alpha
 
@@ -19,8 +20,21 @@ _BESIDE = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 
 
 def alpha_bits(native: VideoFormat) -> int:
-    """Bits of alpha that are kept of libav's `native`; 0 where it has none. Floats and 32 bits become 16."""
-    return min(16, max((c.bits for c in native.components if c.is_alpha), default=0))
+    """Bits of alpha that are kept of libav's `native`; 0 where it has none. Floats and 32 bits become 16.
+
+    A palette may hold alpha; whether it does `alpha_of` says.
+    """
+    return 8 if native.has_palette else min(16, max((c.bits for c in native.components if c.is_alpha), default=0))
+
+
+def alpha_of(frame: av.VideoFrame) -> int:
+    """`alpha_bits` of a frame; 0 where all colours of its palette that are used are opaque, or none is seen at all."""
+    bits = alpha_bits(frame.format)
+    if not frame.format.has_palette:
+        return bits
+    indices, palette = frame.to_ndarray()
+    used = palette[np.unique(indices), 0]
+    return bits if used.min() < used.max() or 0 < used.min() < 255 else 0
 
 
 def second_stream(codec: str, tags: dict[str, str], native: str) -> bool:
@@ -54,6 +68,7 @@ def taken_apart(frame: av.VideoFrame, pixels: PixelFormat) -> tuple[av.VideoFram
     Nothing is copied of planar formats that gpupipe has arithmetic for. Of all others swscale makes the picture in
     `pixels`; it moves 8- and 16-bit alpha between packed and planar formats as it is.
     """
+    frame = _in_order(frame)
     plain = without_alpha(frame.format.name)
     known = None if plain is None else pixel_format(plain)
     if known is not None:
@@ -65,3 +80,13 @@ def taken_apart(frame: av.VideoFrame, pixels: PixelFormat) -> tuple[av.VideoFram
     wide = "gbrap" if frame.format.is_rgb else "yuva444p"
     matte = frame if plain is not None else frame.reformat(format=wide if bits == 8 else f"{wide}16le")
     return frame.reformat(format=pixels.name), matte, pixels
+
+
+def _in_order(frame: av.VideoFrame) -> av.VideoFrame:
+    """Palettes as RGBA, since swscale gives them other alpha on the way to planes; planes as little-endian ones."""
+    if frame.format.has_palette:
+        return frame.reformat(format="rgba")
+    little = frame.format.name.removesuffix("be") + "le"
+    if frame.format.is_big_endian and without_alpha(little) is not None:
+        return frame.reformat(format=little)
+    return frame

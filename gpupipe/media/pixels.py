@@ -37,9 +37,8 @@ def nearest_pixels(native: VideoFormat) -> tuple[PixelFormat, tuple[str, ...]]:
         name = "gray"
     else:
         name = "yuv420p" if sx and sy else "yuv422p" if sx else "yuv444p"
-    changes = ["alpha dropped"] if native.has_palette else []  # few palettes hold any
-    alpha = alpha_bits(native)
-    changes += [f"alpha ({alpha} bit) apart"] if alpha else []
+    alpha = 0 if native.has_palette else alpha_bits(native)  # few palettes hold any
+    changes = [f"alpha ({alpha} bit) apart"] if alpha else []
     changes += losses(native)
     extra = f", {', '.join(changes)}" if changes else ""
     return PIXEL_FORMATS[name + suffix], (f"pixel format {native.name} is worked on as {name + suffix}{extra}",)

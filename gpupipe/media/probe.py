@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import av
 from av.stream import Disposition
 
-from gpupipe.codecs.matte import alpha_bits, second_stream
+from gpupipe.codecs.matte import alpha_of, second_stream
 from gpupipe.color import UNSPECIFIED, ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.errors import SourceError
 from gpupipe.format import FIELD_ORDERS, FieldOrder, FrameFormat
@@ -146,7 +146,7 @@ def _video(
         duration=stream.duration,
         display_matrix=display_matrix(picture.side_data),
         hdr=hdr(picture.side_data, dolby_vision=described.dolby_vision),
-        alpha=8 if beside else alpha_bits(frame.format),
+        alpha=8 if beside else alpha_of(frame),
         timecode=timecode,
     )
     return video, (*notes, *unknown)

@@ -70,4 +70,6 @@ def _refusal(video: VideoOutput, choice: Choice) -> str | None:
         named = profile.profile_named({"profile": options_of(video)["profile"]})
         if named is not None and not named.chroma_444:
             return f"ProRes {named.name} has none, only 4444 and 4444xq do"
+    if options_of(video).get("alpha_bits") == "0":
+        return "alpha_bits is 0"
     return None

@@ -19,7 +19,7 @@ def make_decoder(plan: Plan, stream: av.VideoStream, lane: Lane, journal: Journa
     """The plan's decoder for an open stream: the main video."""
     video = plan.source.video
     if plan.decoder == "libav":
-        return LibavDecoder(stream, video.format, video.time_base, journal)
+        return LibavDecoder(stream, video.format, video.time_base, journal, opaque=not video.alpha)
     from gpupipe.codecs.nvdec import NvdecDecoder, surface_format  # noqa: PLC0415  needs the GPU packages
 
     surfaces = surface_format(video, lane.device)

@@ -187,7 +187,7 @@ def test_tmcd_timecode(tmp_path, ffmpeg):
         ("yuva444p10le", "yuv444p10le", "alpha (10 bit) apart"),
         ("rgb24", "gbrp", "rgb24"),
         ("bgra", "gbrp", "alpha (8 bit) apart"),
-        ("pal8", "gbrp", "alpha dropped"),
+        ("pal8", "gbrp", "pal8"),
         ("rgb48le", "gbrp12le", "16 bit cut to 12"),
         ("gray16le", "gray12le", "16 bit cut to 12"),
         ("monow", "gray", "monow"),

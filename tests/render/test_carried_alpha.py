@@ -212,6 +212,30 @@ def test_cut_equals_whole(source, tmp_path: Path) -> None:
     assert np.array_equal(whole, cut)
 
 
+def test_kept_segments_and_measured_colours(source, tmp_path: Path) -> None:
+    """A ledger joins pictures with alpha; quality looks at their colours alone, which FFV1 keeps."""
+    file = source("yuva444p10le", mattes(10, frames=6), "-c:v", "ffv1", "-g", "1")
+    config = {"segments": {"seconds": 0.12}, "resume": "keep", **encoder("ffv1")}
+    plan = planned(file, tmp_path / "o.mkv", {**config, "quality": {"metrics": ["psnr"], "frames": "all"}})
+    assert plan.ledger
+    assert len(plan.segments) == 2
+    summary = render(plan, overwrite=False, journal=Journal(), stop=threading.Event())
+    assert np.array_equal(decoded(tmp_path / "o.mkv")[0], mattes(10, frames=6))
+    assert [(score.mean, score.frames) for score in summary.quality] == [(float("inf"), 6)]
+
+
+def test_alpha_of_vp8_is_a_second_bitstream(source, tmp_path: Path, ffmpeg) -> None:
+    file = tmp_path / "v.webm"
+    ffmpeg("-i", source("yuva420p", mattes(8)), "-c:v", "libvpx", "-auto-alt-ref", 0, "-qmin", 0, file)
+    run(file, tmp_path / "o.mkv", encoder("ffv1"))
+    made = [
+        subprocess.run(["ffmpeg", "-v", "error", *how, "-f", "rawvideo", "-"], capture_output=True, check=True).stdout
+        for how in (["-c:v", "libvpx", "-i", file], ["-i", tmp_path / "o.mkv"])
+    ]
+    assert len(made[0]) > FRAMES * WIDTH * HEIGHT * 2
+    assert made[0] == made[1]
+
+
 @pytest.mark.parametrize("segments", ["off", {"seconds": 1}])
 def test_alpha_of_vp9_is_a_second_bitstream(corpus: Path, tmp_path: Path, segments: object) -> None:
     file = corpus / "files" / "alpha_vp9_vorbis.webm"
@@ -243,6 +267,7 @@ def test_a_stream_that_loses_its_alpha_is_opaque_from_there(source, tmp_path: Pa
     [
         ({"codec": "h264"}, "libx264 does not carry it"),
         ({"codec": "prores", "options": {"profile": "hq"}}, "ProRes hq has none"),
+        ({"codec": "prores", "options": {"alpha_bits": 0}}, "alpha_bits is 0"),
         ({"codec": "ffv1", "pixel_format": "yuv444p10le"}, "yuv444p10le has none"),
     ],
 )

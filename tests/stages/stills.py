@@ -85,9 +85,11 @@ def run(name: str, settings: object, source: FrameFormat, planes: Planes) -> tup
     before = [p.clone() for p in planes]
     out = stage(planes)
     assert all(torch.equal(a, b) for a, b in zip(before, planes, strict=True)), "a stage must not write to its input"
-    expected = [(len(planes[0]), *shape) for shape in target.pixels.plane_shapes(target.width, target.height)]
+    expected = [(len(planes[0]), *shape) for shape in target.plane_shapes]
     assert [tuple(p.shape) for p in out] == expected
-    assert {p.dtype for p in out} == {dtype_of(target)}
+    pictures = out[:-1] if target.alpha else out
+    assert {p.dtype for p in pictures} == {dtype_of(target)}
+    assert not target.alpha or out[-1].dtype == (torch.uint8 if target.alpha == 8 else torch.uint16)
     return out, target
 
 

@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 import torch
-from stills import picture, plan, psnr, run
+from stills import filtered, picture, plan, psnr, run, worst
 
 from gpupipe import stages
 from gpupipe.engines.eager import Eager
@@ -57,6 +57,23 @@ def test_it_is_the_network_whole_and_in_tiles(name, tile, real):
     assert (target.width, target.height) == (121 * find(name).scale, 33 * find(name).scale)
     assert ours.shape == wanted.shape
     assert (ours - wanted).abs().max() < (1e-6 if tile == "auto" else 1e-3)
+
+
+@pytest.mark.parametrize("name", [SR, DENOISE])
+def test_alpha_goes_past_the_network(name, real):
+    """At its own size as it is; at another it is the picture's alpha, resized as ffmpeg's zscale does."""
+    alpha = torch.linspace(0, 1023, 121).round().to(torch.uint16).expand(1, 33, 121).contiguous()
+    source = picture("rgbf32", 121, 33, alpha=10)
+    (ours, matte), target = run("model", {"card": name, "tile": "off"}, source, (real, alpha))
+    assert (ours - network(name)(real)).abs().max() < 1e-6
+    if target.width == 121:
+        assert torch.equal(matte, alpha)
+    else:
+        gray, larger = (picture("gray10le", f.width, f.height) for f in (source, target))
+        graph = f"setparams=range=pc,zscale=w={target.width}:h={target.height}:filter=bicubic:param_a=0:param_b=0.5"
+        theirs = filtered((alpha,), gray, graph, larger)
+        assert worst((matte[..., 4:-4],), (theirs[0][..., 4:-4],)) <= 1
+    assert "alpha" in " ".join(plan("model", {"card": name}, source)[1])
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (3, 2), (1, 40), (33, 3)])

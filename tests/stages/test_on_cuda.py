@@ -36,6 +36,10 @@ RGB = [
 
 def planes_of(source: FrameFormat) -> tuple[torch.Tensor, ...]:
     made, pixels = torch.Generator().manual_seed(1), source.pixels
+    if source.alpha:
+        codes = torch.randint(0, 1 << source.alpha, (2, source.height, source.width), generator=made)
+        alpha = codes.to(torch.uint8 if source.alpha == 8 else torch.uint16)
+        return (*planes_of(source.with_(alpha=0)), alpha)
     shapes = [(2, *s) for s in pixels.plane_shapes(source.width, source.height)]
     if pixels.layout == "float":
         return tuple(torch.rand(s, generator=made).to(dtype_of(source)) for s in shapes)
@@ -79,6 +83,23 @@ def test_on_the_decoders_planes(name: str, settings: dict, pixels: str, order: s
         step = 2e-3 if source.pixels.layout == "float" else 1 << source.pixels.msb_shift
         assert float((a.double() - b.double()).abs().max()) <= step
         assert torch.equal(b.view(torch.uint8), c.view(torch.uint8))
+
+
+@pytest.mark.parametrize(("pixels", "bits"), [("yuv420p", 8), ("yuv444p12le", 16), ("rgbf16", 10)])
+@pytest.mark.parametrize(("name", "settings"), ANY + [entry for entry in RGB if entry[0] == "warp"])
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
+def test_alpha_beside(name: str, settings: dict, pixels: str, bits: int) -> None:
+    if name == "warp" and pixels != "rgbf16":
+        pytest.skip("warp works in R'G'B'")
+    source = picture(pixels, 271, 163, alpha=bits)
+    cpu, cuda, replayed = both(name, settings, source)
+    assert float((cpu[-1].double() - cuda[-1].double()).abs().max()) <= 1
+    seen = cpu[-1].double() > (1 << bits) / 8
+    for a, b, c in zip(cpu, cuda, replayed, strict=True):
+        assert torch.equal(b.view(torch.uint8), c.view(torch.uint8))
+        if a.shape[-2:] == seen.shape[-2:]:
+            apart = (a.double() - b.double()).abs() * (seen[:, None] if a.dim() == 4 else seen)
+            assert float(apart.max()) <= (2e-2 if a.is_floating_point() else 4)
 
 
 @pytest.mark.parametrize("pixels", ["rgbf16", "rgbf32"])
