@@ -28,6 +28,7 @@ SUFFIXES = {
     "transcode": ".mkv",
     "conform": ".mov",
     "mjpeg-gpu": ".mov",
+    "element": ".mov",
     "restore": ".mov",
     "upscale": ".mkv",
 }

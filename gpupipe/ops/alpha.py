@@ -19,9 +19,12 @@ from gpupipe.ops.regrid import Regrid
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gpupipe.format import FrameFormat, PixelFormat
+    from gpupipe.format import FrameFormat
     from gpupipe.ops.kernels import Filter
     from gpupipe.ops.regrid import Window
+
+
+_NEXT_TO_NOTHING = 1 / 64
 
 
 def unit(alpha: Tensor, bits: int) -> Tensor:
@@ -67,6 +70,11 @@ def weighted(weigh: Tensor, alpha: Tensor, plain: Tensor, bits: int) -> Tensor:
     return torch.where(alpha * ((1 << bits) - 1) < 0.5, plain, weigh / alpha)
 
 
+def bounded(color: Tensor, alpha: Tensor) -> Tensor:
+    """R'G'B' of `weighted`, within -4..4 where there is next to nothing: to half floats it would be infinite."""
+    return torch.where(alpha < _NEXT_TO_NOTHING, color.clamp(-4, 4), color)
+
+
 class WeightedRegrid:
     """`Regrid` of a picture with alpha, colours weighted by it; planar and float formats.
 
@@ -95,9 +103,9 @@ class WeightedRegrid:
                 here, there = here[:, None], there[:, None]
             value = plane.to(torch.float32)
             weigh, plain = self._regrid.plane(index, value * here), self._regrid.plane(index, value)
-            out.append(_stored(weighted(weigh, there, plain, bits), plane, self._pixels))
+            color = weighted(weigh, there, plain, bits)
+            if plane.is_floating_point():
+                out.append(bounded(color, there).to(plane.dtype))
+            else:
+                out.append(codes(color, self._pixels.depth))
         return (*out, codes(alpha * ((1 << bits) - 1), bits))
-
-
-def _stored(value: Tensor, like: Tensor, pixels: PixelFormat) -> Tensor:
-    return value.to(like.dtype) if like.is_floating_point() else codes(value, pixels.depth)

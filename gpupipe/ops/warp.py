@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn.functional import grid_sample
 
-from gpupipe.ops.alpha import codes, unit, weighted
+from gpupipe.ops.alpha import bounded, codes, unit, weighted
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -73,5 +73,5 @@ def weighted_sample(
     pictures, full = rgb_nchw.to(torch.float32), unit(alpha, bits)[:, None]
     both = sample(torch.cat((pictures * full, full), dim=1), grid, filter_, border)
     plain = sample(pictures, grid, filter_, border)
-    color = weighted(both[:, :3], both[:, 3:], plain, bits)
+    color = bounded(weighted(both[:, :3], both[:, 3:], plain, bits), both[:, 3:])
     return color.to(rgb_nchw.dtype), codes(both[:, 3] * ((1 << bits) - 1), bits)

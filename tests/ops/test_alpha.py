@@ -171,6 +171,20 @@ def test_over_a_picture_with_alpha_is_porter_and_duff_s(bits: int) -> None:
     assert np.array_equal(planes[1][0].numpy(), below)
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.float32])
+def test_next_to_nothing_is_no_infinity(kind: torch.dtype) -> None:
+    """Where a filter that rings leaves alpha a trace of itself, a quotient may be anything."""
+    random = np.random.default_rng(6)
+    source = FrameFormat(PIXEL_FORMATS["rgbf32"], WIDTH, HEIGHT, alpha=16)
+    alpha = np.where(random.random((HEIGHT, WIDTH)) < 0.5, 0, random.integers(0, 65536, (HEIGHT, WIDTH)))
+    planes = (torch.from_numpy(random.random((1, 3, HEIGHT, WIDTH))).to(kind), stored(alpha, 16)[None])
+    window = Window(scale_x=Fraction(WIDTH, 200), scale_y=Fraction(HEIGHT, 200))
+    regrid = WeightedRegrid(source, source.with_(width=200, height=200), window, "lanczos")
+    color, _ = regrid(planes)
+    assert color.dtype == kind
+    assert color.abs().max() < 64
+
+
 def test_names_of_formats_with_alpha_are_libav_s() -> None:
     for name in PIXEL_FORMATS:
         twin = with_alpha(name)

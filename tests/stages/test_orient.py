@@ -43,6 +43,17 @@ def test_all_eight_turns(graph: str, pixels: str) -> None:
     assert plan("orient", settings(*MATRICES[graph]), source)[1] == ()
 
 
+@pytest.mark.parametrize("graph", ["transpose=clock", "transpose=cclock_flip", "hflip,vflip"])
+def test_alpha_turns_along(graph: str) -> None:
+    """Also where 4:2:2 has its chroma resampled."""
+    source, gray = picture("yuv422p10le", 62, 38, alpha=8), picture("gray", 62, 38)
+    (alpha,) = test_picture(gray)
+    made, target = run(
+        "orient", settings(*MATRICES[graph]), source, (*test_picture(picture("yuv422p10le", 62, 38)), alpha)
+    )
+    assert worst(made[3:], filtered((alpha,), gray, graph, picture("gray", target.width, target.height))) == 0
+
+
 def display_matrix(path: object) -> tuple[int, ...]:
     """Nine numbers as ffprobe prints them."""
     tool = shutil.which("ffprobe")
