@@ -13,7 +13,7 @@ import click
 from gpupipe.batch.book import Book, made_by
 from gpupipe.batch.jobs import Job, jobs, sources
 from gpupipe.batch.run import Batch, Finished, Room
-from gpupipe.cli import DONE, INTERRUPTED, WARNED, bug
+from gpupipe.cli import DONE, INTERRUPTED, WARNED, bug, options
 from gpupipe.cli.job import plan_of
 from gpupipe.cli.observe import exported, listening_at
 from gpupipe.cli.options import PATH, as_json, device, talk
@@ -51,12 +51,12 @@ _WORDS = {"done": "done", "standing": "done before", "failed": "failed", "stoppe
 @click.option("--retry", is_flag=True, help="Try sources again that were bad before, though nothing has changed.")
 @device
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
-@click.option("--restart", is_flag=True, help="Throw away what stopped runs have kept, and begin anew.")
-@click.option("--strict", is_flag=True, help="Warnings known before work are errors; later ones give exit code 4.")
+@options.restart
+@options.strict
 @talk
 @click.option("--metrics-port", callback=listening_at, metavar="[ADDRESS:]PORT",
               help="Let Prometheus scrape the batch there; 0 takes any free port and says which.")  # fmt: skip
-@click.option("--log-file", type=PATH, help="Add all that is said to the end of this file.")
+@options.log_file
 @as_json
 @click.pass_obj
 def command(

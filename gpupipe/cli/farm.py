@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpupipe.cli import DONE, WARNED
+from gpupipe.cli import DONE, WARNED, options
 from gpupipe.cli.farm_template import template_
 from gpupipe.cli.job import prepare
-from gpupipe.cli.observe import exporting, listening_at, observing, report_paths
+from gpupipe.cli.observe import exporting, listening_at, observing, reports
 from gpupipe.cli.options import PATH, as_json, device, talk
 from gpupipe.cli.progress import reporting
-from gpupipe.cli.run import conclude
+from gpupipe.cli.run import announce, conclude
 from gpupipe.cli.stop import stopping
 from gpupipe.config import load_config
 from gpupipe.farm.fetch import is_url, local_copy
@@ -55,13 +55,12 @@ command.add_command(template_)
 @click.option("--metrics-port", callback=listening_at, metavar="[ADDRESS:]PORT",
               help="Let Prometheus scrape this process there, and workers from that port on.")  # fmt: skip
 @device
-@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
-@click.option("--restart", is_flag=True, help="Throw away what a stopped run has kept, and begin anew.")
-@click.option("--strict", is_flag=True, help="Warnings known before work are errors; later ones give exit code 4.")
+@options.overwrite
+@options.restart
+@options.strict
 @talk
-@click.option("--log-file", type=PATH, help="Add all that is said to the end of this file.")
-@click.option("--report", type=PATH, multiple=True, callback=report_paths, metavar="FILE",
-              help="Leave a report of the run: a .html page or .json; may be given twice.")  # fmt: skip
+@options.log_file
+@reports
 @as_json
 @click.pass_obj
 def run(
@@ -104,11 +103,7 @@ def run(
             path = local_copy(url, cache_folder(cache))
         plan = prepare(config, path, output, device=device, strict=strict, keep=True)
         stops.kept = True
-        for line in plan.lines():
-            console.say(line)
-        console.event("start", plan=plan.to_json())
-        for notice in plan.warnings:
-            console.warning(notice.code, notice.message)
+        announce(console, plan)
         farm = Farm(address, cores, patience, url, cache, lambda text: _tell(console, text), metrics_port)
         with (
             observing(plan, watch, journal, report, config, overwrite=overwrite) as observer,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpupipe.cli import DONE, WARNED
+from gpupipe.cli import DONE, WARNED, options
 from gpupipe.cli.openjd import Lines, openjd
 from gpupipe.cli.options import PATH, as_json, talk
 from gpupipe.cli.progress import reporting
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.command(name="join", short_help="Write the output of a saved plan.")
 @click.argument("plan", type=PATH)
-@click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+@options.overwrite
 @click.option("--strict", is_flag=True, help="Warnings of any segment give exit code 4.")
 @openjd
 @talk

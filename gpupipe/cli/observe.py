@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpupipe.cli.job import apart
+from gpupipe.cli.options import PATH
 from gpupipe.errors import GpupipeError
 from gpupipe.media.output import OutputFile, describe_os_error
 from gpupipe.report.recorder import Recorder
@@ -45,6 +46,12 @@ def listening_at(ctx: click.Context, parameter: click.Parameter, value: str | No
     if match is None or int(match[2]) > 65535:
         raise click.BadParameter(f"PORT or ADDRESS:PORT, with a port up to 65535, not {value!r}")
     return int(match[2]), match[1] or "0.0.0.0"  # noqa: S104  as exporters do: Prometheus asks from elsewhere
+
+
+reports = click.option(
+    "--report", type=PATH, multiple=True, callback=report_paths, metavar="FILE",
+    help="Leave a report of the run: a .html page or .json; may be given twice.",
+)  # fmt: skip
 
 
 @contextmanager

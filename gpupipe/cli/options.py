@@ -22,6 +22,12 @@ def _device(ctx: click.Context, parameter: click.Parameter, value: str | None) -
 
 
 device = click.option("--device", callback=_device, help="auto, cpu, cuda or cuda:N; overrides the config.")
+overwrite = click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
+strict = click.option(
+    "--strict", is_flag=True, help="Warnings known before work are errors; later ones give exit code 4."
+)
+restart = click.option("--restart", is_flag=True, help="Throw away what a stopped run has kept, and begin anew.")
+log_file = click.option("--log-file", type=PATH, help="Add all that is said to the end of this file.")
 
 
 def talk(command: Callable[..., object]) -> Callable[..., object]:
@@ -40,10 +46,8 @@ def job(command: Callable[..., object]) -> Callable[..., object]:
         click.argument("input", type=PATH, required=False),
         click.argument("output", type=PATH, required=False),
         device,
-        click.option("--overwrite", is_flag=True, help="Replace an output that exists."),
-        click.option(
-            "--strict", is_flag=True, help="Warnings known before work are errors; later ones give exit code 4."
-        ),
+        overwrite,
+        strict,
         talk,
     ]
     for decorate in reversed(decorators):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpupipe.cli import DONE, WARNED
+from gpupipe.cli import DONE, WARNED, options
 from gpupipe.cli.job import prepare
-from gpupipe.cli.observe import Observer, exporting, listening_at, observing, report_paths
-from gpupipe.cli.options import PATH, as_json, job
+from gpupipe.cli.observe import Observer, exporting, listening_at, observing, reports
+from gpupipe.cli.options import as_json, job
 from gpupipe.cli.progress import reporting
 from gpupipe.cli.stop import stopping
 from gpupipe.journal import Journal
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
 @click.command(name="run", short_help="Carry out a config.")
 @job
-@click.option("--restart", is_flag=True, help="Throw away what a stopped run has kept, and begin anew.")
+@options.restart
 @click.option("--audit-copies", is_flag=True, help="Count what is copied to and from the GPU, beside the bitstreams.")
-@click.option("--log-file", type=PATH, help="Add all that is said to the end of this file.")
-@click.option("--report", type=PATH, multiple=True, callback=report_paths, metavar="FILE",
-              help="Leave a report of the run: a .html page or .json; may be given twice.")  # fmt: skip
+@options.log_file
+@reports
 @click.option("--metrics-port", callback=listening_at, metavar="[ADDRESS:]PORT",
               help="Let Prometheus scrape the run there; 0 takes any free port and says which.")  # fmt: skip
 @as_json
@@ -69,11 +68,7 @@ def command(
     with stopping(stop, console) as stops:
         plan = prepare(config, input, output, device=device, strict=strict)
         stops.kept, console.file = plan.ledger, plan.source.path
-        for line in plan.lines():
-            console.say(line)
-        console.event("start", plan=plan.to_json())
-        for notice in plan.warnings:
-            console.warning(notice.code, notice.message)
+        announce(console, plan)
         journal = Journal(console.first, console.say)
         watch = Watch()
         with (
@@ -90,6 +85,15 @@ def command(
         warned = list(journal.entries.values())
         console.json({"result": result, "notices": plan.warnings, "warnings": warned, "copies": audit})
     return WARNED if strict and (len(journal) or (audit is not None and not audit.within_limits)) else DONE
+
+
+def announce(console: Console, plan: Plan) -> None:
+    """What is about to be done, and what it will lose."""
+    for line in plan.lines():
+        console.say(line)
+    console.event("start", plan=plan.to_json())
+    for notice in plan.warnings:
+        console.warning(notice.code, notice.message)
 
 
 def _carry_out(
