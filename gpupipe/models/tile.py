@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
 
@@ -82,38 +80,6 @@ def _spans(length: int, tile: int | None, halo: int, multiple: int, least: int) 
         low = min(max(begin - _up(halo, multiple), 0), length - window)
         spans.append(Span(begin, end, low))
     return window, tuple(spans)
-
-
-def tiled(
-    network: Callable[[torch.Tensor], torch.Tensor],
-    x: torch.Tensor,
-    *,
-    tile: int,
-    halo: int,
-    scale: int = 1,
-    multiple: int = 1,
-) -> torch.Tensor:
-    """What `network(x)` gives, from tiles with `halo` pixels around them that are computed and cut away.
-
-    Args:
-        network: N x C x H x W to N x C' x (scale * H) x (scale * W).
-        x: the picture.
-        tile: side of a tile in input pixels, without its halo.
-        halo: input pixels on each side that an output pixel depends on; fewer show as seams.
-        scale: output pixels for each input pixel along one side.
-        multiple: tiles begin and end on multiples of it, as the network's own grid (pixel unshuffling) does.
-    """
-    height, width = x.shape[-2:]
-    plan = tiling(height, width, tile, halo=halo, multiple=multiple)
-    x = padded(x, plan)
-    out: torch.Tensor | None = None
-    for row, column in plan.pieces:
-        piece = network(cut(x, plan, row, column))
-        if out is None:
-            out = piece.new_empty((*piece.shape[:-2], height * scale, width * scale))
-        keep(piece, out, row, column, scale)
-    assert out is not None, "a picture has pixels"
-    return out
 
 
 def padded(x: torch.Tensor, plan: Tiling) -> torch.Tensor:

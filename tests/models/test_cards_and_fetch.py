@@ -11,11 +11,13 @@ import pytest
 import torch
 import yaml
 
+from gpupipe.engines.running import Running
+from gpupipe.engines.select import Built
+from gpupipe.engines.sizes import Shape, Sizes
 from gpupipe.errors import ConfigError, MediaError, VolumeError
 from gpupipe.models.card import CARDS, catalogue, find, read_card
 from gpupipe.models.fetch import fetch, place, unpack, verify
 from gpupipe.models.load import load
-from gpupipe.models.tile import tiled
 
 SUPER_RESOLUTION = [card.name for card in catalogue() if card.task == "super-resolution"]
 
@@ -156,8 +158,13 @@ def test_what_pip_cannot_download_is_one_line(tmp_path):
 def _network(card, cache):
     model = load(card, fetch(card, cache, allowed={card.name}))
     if card.reader == "ffdnet":
-        return lambda x: model(x, torch.full((1, 1, 1, 1), 15 / 255))
+        return lambda x: model(x, torch.full((len(x), 1, 1, 1), 15 / 255))
     return model
+
+
+def _tiled(network, x, tile, shape):
+    made = Built(network, "none", flexible=True)
+    return Running(lambda _: made, shape, Sizes(tile, 3), device="cpu", precision="fp32", warn=pytest.fail)(x)
 
 
 @pytest.mark.parametrize("name", ["realesr-animevideov3-x2", "span-ch48-x2", "ffdnet-color"])
@@ -166,7 +173,7 @@ def test_tiles_leave_no_seam(name, tile, cache, picture):
     card, x = find(name), _tensor(picture)
     network = _network(card, cache)
     whole = network(x)
-    parts = tiled(network, x, tile=tile, halo=card.halo, scale=card.scale, multiple=card.multiple)
+    parts = _tiled(network, x, tile, Shape(*x.shape[2:], card.scale, card.halo, card.multiple))
     assert parts.shape == whole.shape
     assert (parts - whole).abs().max() < 1e-3
 
@@ -174,4 +181,4 @@ def test_tiles_leave_no_seam(name, tile, cache, picture):
 def test_without_a_halo_there_would_be_seams(cache, picture):
     card, x = find("realesr-animevideov3-x2"), _tensor(picture)
     network = _network(card, cache)
-    assert (tiled(network, x, tile=24, halo=0, scale=2) - network(x)).abs().max() > 1e-2
+    assert (_tiled(network, x, 24, Shape(*x.shape[2:], scale=2, halo=0)) - network(x)).abs().max() > 1e-2
