@@ -19,6 +19,10 @@ from gpupipe.media.segments import Segment, SegmentReader, timetable
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpupipe.media.source import SourceInfo
+
+CLIP = "vfr_63_frames_59_distinct_durations.mp4"
+
 
 class Session:
     """Gives back one picture a packet at once; raises at the packets (counted over all sessions) it is told to."""
@@ -63,7 +67,7 @@ def bare_planes(monkeypatch: pytest.MonkeyPatch) -> None:
 def decode(corpus: Path, bare_planes: None):
     def run(lib: SimpleNamespace) -> tuple[list[int], list[int], Journal]:
         journal, times, keys = Journal(), [], []
-        with av.open(str(corpus / "files" / "vfr_63_frames_59_distinct_durations.mp4")) as container:
+        with av.open(str(corpus / "files" / CLIP)) as container:
             stream = container.streams.video[0]
             source = FrameFormat(PIXEL_FORMATS["nv12"], 640, 360)
             decoder = nvdec.NvdecDecoder(stream, source, stream.time_base, journal, CpuLane(), library=lib)
@@ -98,15 +102,22 @@ def test_a_decoder_that_never_works_is_an_error(decode) -> None:
         decode(library(1))
 
 
-def test_a_rehearsal_leaves_no_trace(corpus: Path, bare_planes: None) -> None:
-    info = probe(corpus / "files" / "vfr_63_frames_59_distinct_durations.mp4")
-    journal, lib = Journal(), library()
+def rehearsed(
+    corpus: Path, lib: SimpleNamespace, journal: Journal
+) -> tuple[SourceInfo, SegmentReader, nvdec.NvdecDecoder]:
+    info = probe(corpus / "files" / CLIP)
     reader = SegmentReader(info)
     source = FrameFormat(PIXEL_FORMATS["nv12"], 640, 360)
     decoder = nvdec.NvdecDecoder(reader.video_stream, source, info.video.time_base, journal, CpuLane(), library=lib)
     first = reader.peek()
     assert first is not None
     decoder.rehearse(first)
+    return info, reader, decoder
+
+
+def test_a_rehearsal_leaves_no_trace(corpus: Path, bare_planes: None) -> None:
+    journal, lib = Journal(), library()
+    info, reader, decoder = rehearsed(corpus, lib, journal)
     times = []
     for packet in [*reader.packets(Segment(None, None, 0, closed=False)), None]:
         times += [batch.pts[0] for batch in decoder.decode(packet)]
@@ -117,14 +128,8 @@ def test_a_rehearsal_leaves_no_trace(corpus: Path, bare_planes: None) -> None:
 
 
 def test_a_rehearsal_that_fails_is_not_told(corpus: Path, bare_planes: None) -> None:
-    info = probe(corpus / "files" / "vfr_63_frames_59_distinct_durations.mp4")
     journal, lib = Journal(), library(1)
-    reader = SegmentReader(info)
-    source = FrameFormat(PIXEL_FORMATS["nv12"], 640, 360)
-    decoder = nvdec.NvdecDecoder(reader.video_stream, source, info.video.time_base, journal, CpuLane(), library=lib)
-    first = reader.peek()
-    assert first is not None
-    decoder.rehearse(first)
+    _, reader, decoder = rehearsed(corpus, lib, journal)
     assert (lib.opened, len(journal)) == (2, 0)
     reader.close()
     decoder.close()

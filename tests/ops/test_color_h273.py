@@ -8,6 +8,7 @@ import h273
 import numpy as np
 import pytest
 import torch
+from noise import noise
 
 from gpupipe.color import LUMA_COEFFICIENTS, ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.errors import PlanError
@@ -21,19 +22,6 @@ OTHER = ColorSpec(Matrix.BT2020_NCL, range=Range.FULL, chroma_location=ChromaLoc
 
 def frame(name: str, width: int = 37, height: int = 22, color: ColorSpec = SPEC, **more: object) -> FrameFormat:
     return FrameFormat(PIXEL_FORMATS[name], width, height, color, **more)
-
-
-def noise(source: FrameFormat, batch: int = 1) -> tuple[torch.Tensor, ...]:
-    """Every code the depth holds, legal or not; floats from -0.1 to 1.1."""
-    random, pixels, planes = np.random.default_rng(7), source.pixels, []
-    for shape in pixels.plane_shapes(source.width, source.height):
-        if pixels.layout == "float":
-            values = random.uniform(-0.1, 1.1, (batch, *shape)).astype(f"f{pixels.bytes_per_sample}")
-        else:
-            values = random.integers(0, 1 << pixels.depth, (batch, *shape)) << pixels.msb_shift
-            values = values.astype(f"u{pixels.bytes_per_sample}")
-        planes.append(torch.from_numpy(values))
-    return tuple(planes)
 
 
 def check(planes: tuple[torch.Tensor, ...], source: FrameFormat, target: FrameFormat, converter: Converter) -> None:

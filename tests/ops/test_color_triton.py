@@ -13,6 +13,7 @@ import h273
 import numpy as np
 import pytest
 import torch
+from noise import noise
 
 from gpupipe.color import LUMA_COEFFICIENTS, ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
@@ -29,24 +30,6 @@ def spec(location: ChromaLocation = ChromaLocation.LEFT, range_: Range = Range.L
 
 
 JFIF = ColorSpec(Matrix.BT470BG, range=Range.FULL, chroma_location=ChromaLocation.CENTER)
-
-
-def noise(source: FrameFormat, batch: int, *, padding: int = 0, seed: int = 11) -> Planes:
-    """Random planes on the format's device; with `padding`, rows lie further apart than they are wide."""
-    random, pixels, planes = np.random.default_rng(seed), source.pixels, []
-    for shape in pixels.plane_shapes(source.width, source.height):
-        if pixels.layout == "float":
-            values = random.uniform(-0.1, 1.1, (batch, *shape)).astype(f"f{pixels.bytes_per_sample}")
-        else:
-            values = random.integers(0, 1 << pixels.depth, (batch, *shape)) << pixels.msb_shift
-            values = values.astype(f"u{pixels.bytes_per_sample}")
-        if padding:
-            axis = 3 if pixels.layout == "float" else 2
-            wide = np.pad(values, [(0, padding * (i == axis)) for i in range(values.ndim)])
-            planes.append(torch.from_numpy(wide).to(source.device).narrow(axis, 0, values.shape[axis]))
-        else:
-            planes.append(torch.from_numpy(values).to(source.device))
-    return tuple(planes)
 
 
 def assert_close(got: Planes, expected: Planes, target: FrameFormat) -> None:
