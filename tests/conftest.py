@@ -57,17 +57,28 @@ def corpus() -> Path:
 
 
 @pytest.fixture(scope="session")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Fetches the weights of a card and makes this process look where they are; returns that cache."""
+def kept(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that stays from run to run, for what pip has fetched."""
+    kept = getattr(pytestconfig, "cache", None)  # none under -p no:cacheprovider
+    return Path(kept.mkdir("fetched")) if kept is not None else tmp_path_factory.mktemp("fetched")
+
+
+@pytest.fixture(scope="session")
+def weights(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Fetches the weights of a card and makes this process look where they are; returns that cache, empty but for them."""
     from gpupipe.models import folder  # noqa: PLC0415
     from gpupipe.models.card import find  # noqa: PLC0415
-    from gpupipe.models.fetch import fetch  # noqa: PLC0415
+    from gpupipe.models.fetch import fetch, place  # noqa: PLC0415
 
     cache = tmp_path_factory.mktemp("cache")
 
     def get(name: str) -> Path:
         folder.choose(cache)
-        fetch(find(name), folder.weights(), allowed={name})
+        fetch(find(name), kept / "weights", allowed={name})
+        link = place(find(name), folder.weights())
+        link.parent.mkdir(exist_ok=True)
+        if not link.exists():
+            link.symlink_to(place(find(name), kept / "weights"))
         return cache
 
     return get

@@ -61,7 +61,7 @@ def build(stage: Face, source: FrameFormat) -> Line:
     if settings.operate:
         template, side = stage.cut()
         work, end = _work(stage, side, source)
-        rework = Rework(Cut(template, side, settings.align.extent), work, _laying(settings), size, device)
+        rework = Rework(Cut(template, side, stage.extent), work, _laying(settings), size, device)
     return Line(sight, chooser, rework, end, device=device, debug=settings.debug)
 
 

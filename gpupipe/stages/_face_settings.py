@@ -74,8 +74,9 @@ class Align(base.Settings):
     """ffhq512 (the whole head) where no network says otherwise."""
     size: int | None = Field(default=None, ge=16, le=2048)
     """Pixels of a crop's side; 256 where no network says otherwise."""
-    extent: float = Field(default=1.0, gt=0.2, le=5)
-    """How many times wider than the template's own crop."""
+    extent: float | None = Field(default=None, gt=0.2, le=5)
+    """How many times wider than the template's own crop; 1.2 where faces are only hidden, so that hair and chin go too,
+    else 1."""
 
 
 class Blur(base.Settings):

