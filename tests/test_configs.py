@@ -82,7 +82,7 @@ def test_the_demo_runs(tmp_path, monkeypatch, ffprobe):
     assert (video["width"], video["height"], video["nb_read_frames"]) == (960, 540, "5")
 
 
-def test_the_assets_are_what_their_script_makes(tmp_path, monkeypatch):
+def test_the_assets_are_what_their_script_makes(tmp_path):
     source = (ROOT / "configs" / "assets" / "make.py").read_text()
     script = tmp_path / "make.py"
     script.write_text(source)

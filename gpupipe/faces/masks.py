@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Shape = Literal["ellipse", "hull", "box"]
-SHAPES: tuple[Shape, ...] = get_args(Shape)
 
 _AXES = (0.86, 0.98)
 """Half axes of the ellipse, where the crop's are 1: a face is taller than it is wide."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Template = Literal["arcface112", "arcface128", "ffhq512", "dlib150"]
-TEMPLATES: tuple[Template, ...] = get_args(Template)
 
 _ARCFACE = ((38.2946, 51.6963), (73.5318, 51.5014), (56.0252, 71.7366), (41.5493, 92.3655), (70.7299, 92.2041))
 """Of a crop of 112 pixels: InsightFace, recognition/arcface_torch, `arcface_dst`."""

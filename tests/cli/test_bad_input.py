@@ -79,7 +79,7 @@ def test_a_wrong_config(refused, job, clip, tmp_path, text, key, says):
     assert says in line
 
 
-def test_what_looks_like_a_date_is_a_text(refused, job, tmp_path):
+def test_what_looks_like_a_date_is_a_text(refused, job):
     assert refused(job("input: 2024-05-01\noutput: {path: x.mp4}")) == "2024-05-01: no such file (check the path)"
 
 

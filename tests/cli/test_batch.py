@@ -30,7 +30,7 @@ CONFIG = "output: {video: {codec: h264, preset: ultrafast, quality: 30}}\nstages
 
 
 @pytest.fixture
-def folder(tmp_path: Path, corpus: Path, ffmpeg, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, ffmpeg, monkeypatch: pytest.MonkeyPatch) -> Path:
     for n, name in enumerate(("a", "b", "c")):
         ffmpeg("-f", "lavfi", "-i", f"testsrc2=s=128x72:r=25:d={n + 1}", "-c:v", "libx264", tmp_path / f"{name}.mkv")
     (tmp_path / "bad.mkv").write_bytes((tmp_path / "a.mkv").read_bytes()[:200])

@@ -85,7 +85,7 @@ def test_monochrome_is_found_behind_libavs_420() -> None:
         assert unusual_headers(raw.streams.video[0]) == "the stream is monochrome"
 
 
-def test_second_view_of_mv_hevc_is_taken_out(corpus: Path, tmp_path: Path) -> None:
+def test_second_view_of_mv_hevc_is_taken_out(corpus: Path) -> None:
     with av.open(str(corpus / "files" / "mvhevc_90fps_1934x2160.mov")) as container:
         stream = container.streams.video[0]
         convert = av.bitstream.BitStreamFilterContext("hevc_mp4toannexb", stream)

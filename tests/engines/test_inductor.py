@@ -89,7 +89,7 @@ def test_short_memory_is_told_as_it_is(network, tmp_path, monkeypatch):
         Inductor().build(network, PROFILE, tmp_path)
 
 
-def test_what_it_does_not_read_is_an_error(tmp_path, caplog):
+def test_what_it_does_not_read_is_an_error(tmp_path):
     (tmp_path / "artifacts").write_bytes(b"nothing of torch's")
     with pytest.raises(EngineError, match="torch does not read what it kept"):
         Inductor().load(Network(), PROFILE, tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from stills_of_faces import ASTRONAUT_POINTS, still
 
 from gpupipe.faces.align import apply, crops, inverse, scale, similarity
 from gpupipe.faces.sampling import sample
-from gpupipe.faces.templates import TEMPLATES, template
+from gpupipe.faces.templates import Template, template
 
 
 def least_squares(points: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -40,7 +42,7 @@ def test_no_face_at_all_gives_numbers() -> None:
     assert torch.isfinite(inverse(matrix)).all()
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", get_args(Template))
 def test_points_land_on_the_template_and_return(name: str) -> None:
     target = torch.from_numpy(template(name, 160, 1.4))
     turn = torch.tensor([[0.8, -0.6], [0.6, 0.8]], dtype=torch.float64) * 1.7

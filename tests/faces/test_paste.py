@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
 from stills_of_faces import ASTRONAUT_POINTS, psnr, still
 
 from gpupipe.faces.align import crops, pixels, similarity
-from gpupipe.faces.masks import SHAPES, cover, unit_of
+from gpupipe.faces.masks import Shape, cover, unit_of
 from gpupipe.faces.paste import Mask, Place, Region, extent, paste
 from gpupipe.faces.templates import template
 
@@ -25,7 +27,7 @@ def there_and_back(
 
 
 @pytest.mark.parametrize("size", [256, 512])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", get_args(Shape))
 def test_nothing_done_is_nothing_seen(shape: str, size: int) -> None:
     rgb = still("astronaut_512.png")
     mask = Mask(shape, 0.1)
@@ -81,7 +83,7 @@ def test_no_face_changes_nothing() -> None:
     assert torch.equal(out, rgb)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", get_args(Shape))
 def test_masks_end_inside_the_crop_and_fall_smoothly(shape: str) -> None:
     size = 200
     unit = unit_of(pixels(size, torch.device("cpu")), size)[None]

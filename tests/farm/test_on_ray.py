@@ -63,7 +63,7 @@ def test_two_nodes_one_killed_all_killed(work: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(3 * LIMIT)
-def test_here_from_a_url_and_stopped(work: Path, tmp_path: Path, ffmpeg) -> None:
+def test_here_from_a_url_and_stopped(tmp_path: Path, ffmpeg) -> None:
     """Without an address; SIGTERM while segments are rendered; the same command ends with the same bytes."""
     source = tmp_path / "long.mkv"
     ffmpeg("-f", "lavfi", "-i", "testsrc2=s=640x360:r=25:d=12", "-c:v", "libx264", "-g", "25", "-preset", "ultrafast",

@@ -277,7 +277,7 @@ def test_odd_names_are_not_taken_for_protocols(tmp_path, corpus, monkeypatch):
         assert probe(Path(name)).video.frames == 3
 
 
-def test_tags_in_latin_1(tmp_path, ffmpeg, corpus):
+def test_tags_in_latin_1(tmp_path, corpus):
     path = tmp_path / "a.avi"
     source = os.fsencode(corpus / "files" / "mjpeg_422_fullrange_pcm.avi")
     command = [
@@ -358,7 +358,7 @@ def test_pictures_lost_before_the_first_keyframe_are_noted(corpus, ffprobe):
     assert any(f"{lost:.3f} s" in note for note in info.notes)
 
 
-def test_packets_that_fail_before_the_first_picture_are_counted(tmp_path, corpus, ffmpeg):
+def test_packets_that_fail_before_the_first_picture_are_counted(tmp_path, ffmpeg):
     """The first two of six intra pictures are zeros."""
     path = tmp_path / "a.mov"
     ffmpeg("-f", "lavfi", "-i", "testsrc2=s=64x48:r=25", "-frames:v", 6, "-c:v", "prores_ks", path)

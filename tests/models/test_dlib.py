@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import dlib
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from gpupipe.errors import MediaError
-from gpupipe.faces.templates import TEMPLATES
+from gpupipe.faces.templates import Template
 from gpupipe.models.card import Crop, find
 from gpupipe.models.fetch import fetch
 from gpupipe.models.load import load
@@ -66,5 +68,5 @@ def test_other_files_are_told(files, tmp_path):
 
 
 def test_every_template_can_be_named_by_a_card():
-    for name in ("box", *TEMPLATES):
+    for name in ("box", *get_args(Template)):
         assert Crop(size=128, align=name).align == name

@@ -62,7 +62,7 @@ def test_a_limit_of_the_config_makes_sessions_fewer_and_says_so(clip: Path, tmp_
         make_plan(parse_config(tight), probe(clip), tmp_path / "o.mp4", device="cpu", strict=True)
 
 
-def test_a_limit_on_the_gpu_is_planned_with(clip: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_limit_on_the_gpu_is_planned_with(clip: Path, monkeypatch) -> None:
     monkeypatch.setattr(machine, "free_memory", lambda _: 100 * GIB)
     seen = []
     monkeypatch.setattr(machine, "fit", lambda *a, **_: seen.append(a[3]) or machine.Budget(1, 4, 0, ""))

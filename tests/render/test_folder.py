@@ -118,7 +118,7 @@ def nobody() -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-def test_what_may_not_be_read_is_named_and_stays(place: Path, nobody, tmp_path: Path) -> None:
+def test_what_may_not_be_read_is_named_and_stays(place: Path, nobody) -> None:
     mine = Path(tempfile.mkdtemp(prefix="gpupipe-rights-"))  # pytest's own folders are its user's only
     shutil.copytree(place, mine, dirs_exist_ok=True)
     for path in (mine, *mine.rglob("*")):

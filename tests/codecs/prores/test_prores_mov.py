@@ -156,7 +156,7 @@ def test_refusals_are_one_line(changes, words) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_quality_is_every_slice_s_quantiser(tmp_path, ffmpeg) -> None:
+def test_quality_is_every_slice_s_quantiser() -> None:
     """The byte behind the size of each slice's header, found by way of the slice table."""
     import numpy as np  # noqa: PLC0415
     from prores_pictures import coded  # noqa: PLC0415
