@@ -15,7 +15,7 @@ from gpupipe.engines.eager import Eager
 from gpupipe.engines.identity import digest_of, origin_of
 from gpupipe.engines.running import Running, pixel_bytes
 from gpupipe.engines.select import Selector, candidates, named
-from gpupipe.engines.sizes import Shape, choose_sizes
+from gpupipe.engines.sizes import Shape, Sizes, choose_sizes
 from gpupipe.errors import EngineError
 from gpupipe.journal import Journal
 from gpupipe.models.bind import bind
@@ -50,6 +50,8 @@ class Wanted:
     """Pictures that come at once, at most."""
     room: int | None = None
     """Bytes of the device for what is computed in between; None where nobody knows."""
+    exact: bool = False
+    """`tile` and `batch` are sizes that were chosen before, whatever comes at once here."""
 
 
 def assemble(
@@ -66,10 +68,7 @@ def assemble(
     digest = "" if candidates(wanted.engine, device) == (named("eager"),) else digest_of(bound, origin_of(card, files))
     network = bound.to(device, dtype_of(wanted.precision))
     shape = Shape(source.height, source.width, card.scale, card.halo, card.multiple, card.minimum)
-    measured = _measured(network, shape, wanted, device)
-    sizes = choose_sizes(
-        shape, rows=wanted.rows, room=wanted.room, pixel_bytes=measured, tile=wanted.tile, batch=wanted.batch
-    )
+    sizes = _sizes(network, shape, wanted, device)
     selector = Selector(
         network, digest, wanted.engine, EngineCache(engines(), say=told.say),
         say=lambda line: told.say(f"{card.name}: {line}"),
@@ -85,6 +84,16 @@ def assemble(
     except EngineError as error:
         raise EngineError(error.message, where=error.where or f"model {card.name}", hint=error.hint) from error
     return running
+
+
+def _sizes(network: nn.Module, shape: Shape, wanted: Wanted, device: str) -> Sizes:
+    if wanted.exact:
+        assert wanted.batch != "auto", "it was chosen"
+        return Sizes(wanted.tile if isinstance(wanted.tile, int) else None, wanted.batch)
+    measured = _measured(network, shape, wanted, device)
+    return choose_sizes(
+        shape, rows=wanted.rows, room=wanted.room, pixel_bytes=measured, tile=wanted.tile, batch=wanted.batch
+    )
 
 
 def _measured(network: nn.Module, shape: Shape, wanted: Wanted, device: str) -> float:

@@ -42,13 +42,18 @@ class Running:
         device: str, precision: Precision, warn: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._make, self._shape, self._warn = make, shape, warn
-        self._device, self._precision, self.sizes = device, precision, sizes
+        self._device, self.precision, self.sizes = device, precision, sizes
         self._built: Built | None = None
+
+    @property
+    def engine(self) -> str:
+        """Its name; empty before there is one."""
+        return self._built.engine if self._built else ""
 
     @property
     def how(self) -> str:
         """The engine and its precision, in words."""
-        return f"{self._built.engine if self._built else 'no engine yet'} in {self._precision}"
+        return f"{self._built.engine if self._built else 'no engine yet'} in {self.precision}"
 
     def prepare(self) -> None:
         """Builds the network for the sizes at hand. Raises EngineError, and ShortMemoryError."""
@@ -70,7 +75,7 @@ class Running:
     def _ready(self) -> Built:
         if self._built is None:
             high, wide = self._shape.tiling(self.sizes.tile).window
-            self._built = self._make(Profile(self.sizes.batch, high, wide, self._precision, self._device))
+            self._built = self._make(Profile(self.sizes.batch, high, wide, self.precision, self._device))
         return self._built
 
     def _shrink(self) -> None:
@@ -93,7 +98,7 @@ class Running:
         built, shape, batch = self._ready(), self._shape, self.sizes.batch
         plan = shape.tiling(self.sizes.tile)
         out = x.new_empty((*x.shape[:2], shape.height * shape.scale, shape.width * shape.scale))
-        source = padded(x.to(dtype_of(self._precision)), plan)
+        source = padded(x.to(dtype_of(self.precision)), plan)
         pairs = [(n, row, column) for n in range(len(x)) for row, column in plan.pieces]
         for first in range(0, len(pairs), batch):
             group = pairs[first : first + batch]

@@ -58,6 +58,7 @@ class Worker:
     def __init__(self, job: Job, device: str) -> None:
         self._job, self._device = job, device
         self._scratch: Scratch | None = None
+        self._warm: Warm | None = None
         self._metrics = ExitStack()
 
     def begun(self) -> None:
@@ -86,6 +87,7 @@ class Worker:
 
     def render(self, index: int) -> Exception | Piece:
         """Renders a segment; several at once. It then lies in the ledger, or is fetched by `chunk` and `drop`."""
+        assert self._warm is not None, "prepare() first"
         try:
             return self._warm.render(index)
         except Exception as error:  # noqa: BLE001
@@ -93,7 +95,7 @@ class Worker:
 
     def shown(self) -> dict[int, int]:
         """Pictures computed of each segment that is not done."""
-        return self._warm.shown()
+        return {} if self._warm is None else self._warm.shown()
 
     def chunk(self, index: int, start: int, size: int) -> bytes:
         """Some bytes of a segment's file."""
@@ -107,7 +109,8 @@ class Worker:
 
     def close(self) -> None:
         """Ends lanes and takes away what was not sent."""
-        self._warm.close()
+        if self._warm is not None:
+            self._warm.close()
         self._metrics.close()
         if self._scratch is not None:
             self._scratch.close()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from gpupipe.codecs.base import EncoderSettings
     from gpupipe.config import AudioEncode, Quality
+    from gpupipe.engines.choice import Choice
     from gpupipe.format import FrameFormat
     from gpupipe.media.provenance import Provenance
     from gpupipe.media.segments import Segment
@@ -26,6 +27,8 @@ _ANYWHERE = {
     "notes",
     "output",
     "sessions",
+    "decoder_reason",
+    "encoder_reason",
     "segments_reason",
     "device_bytes",
     "memory_reason",
@@ -37,6 +40,7 @@ _ANYWHERE = {
     "host_reason",
     "provenance",
     "devices",
+    "choices",
 }
 """What of a plan decides neither pixels nor times."""
 StepKind = Literal["stage", "convert", "upload", "download", "even"]
@@ -122,6 +126,8 @@ class Plan:
     """Whether finished segments are kept beside the output, so that a run that was stopped goes on."""
     devices: tuple[str, ...] = ()
     """GPUs that render segments side by side, `device` the first of them; empty where there is only one."""
+    choices: tuple[Choice, ...] = ()
+    """What networks run on, where that is made up: whoever renders a piece holds to it. A planner makes up nothing."""
 
     def to_json(self) -> dict[str, Plain]:
         """The whole plan as plain data."""
@@ -140,9 +146,13 @@ class Plan:
         return hashlib.sha256(json.dumps(self.deciding(), sort_keys=True).encode()).hexdigest()
 
     def deciding(self) -> dict[str, Plain]:
-        """Everything that decides the pixels and the times; which of several GPUs it is does not."""
+        """Everything that decides the pixels and the times.
+
+        Which of several GPUs it is does not; nor do words, such as which engines a machine has for a network.
+        """
         data = plain(self)
         assert isinstance(data, dict)
+        data["steps"] = [{**step, "reason": ""} for step in data["steps"]]  # type: ignore[union-attr,dict-item]
         text = json.dumps({k: v for k, v in data.items() if k not in _ANYWHERE})
         relevant: dict[str, Plain] = json.loads(re.sub(r'"cuda:\d+"', '"cuda"', text))
         return relevant

@@ -12,6 +12,7 @@ from gpupipe.device import release
 from gpupipe.errors import GpupipeError
 from gpupipe.media.output import OutputFile, check_space
 from gpupipe.render.children import on_devices
+from gpupipe.render.choices import decided
 from gpupipe.render.codecs import make_encoder
 from gpupipe.render.facts import inputs
 from gpupipe.render.guard import Guard, again
@@ -117,6 +118,8 @@ def _at_once(plan: Plan, *, overwrite: bool, journal: Journal, stop: StopFlag, m
         if needed := known_size(plan):
             check_space(plan.output, needed)
         target = stack.enter_context(OutputFile(plan.output, overwrite=overwrite, inputs=inputs(plan)))
+        if plan.device == "cpu" and plan.sessions > 1:  # each has networks of its own
+            plan = decided(plan, journal)
         guard = stack.enter_context(Guard(plan))
         while (tally := _attempt(guard, target.path, meter, journal=journal, stop=stop)) is None:
             meter.restart()

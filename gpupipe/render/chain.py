@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from typing import TYPE_CHECKING, Protocol
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from gpupipe.device.base import Lane
     from gpupipe.device.cuda import PinnedRing
+    from gpupipe.engines.choice import Choice
     from gpupipe.format import FrameFormat
     from gpupipe.frame import FrameBatch
 
@@ -52,18 +54,25 @@ class Chain:
         lane: where the work happens.
         journal: told of what stages report.
         rows: pictures that come at once, at most.
+        choices: see `Plan.choices`.
     """
 
-    def __init__(self, steps: Sequence[Step], lane: Lane, journal: Journal | None = None, *, rows: int = 1) -> None:
+    def __init__(
+        self, steps: Sequence[Step], lane: Lane, journal: Journal | None = None, *, rows: int = 1,
+        choices: Sequence[Choice] = (),
+    ) -> None:  # fmt: skip
         self._steps, self._lane = tuple(steps), lane
         if lane.device == "cpu":  # light stages are computed side by side, a thread for each picture (`ahead`)
             heavy = any(stages.load(step.name).heavy for step in steps if step.kind == "stage")
             torch.set_num_threads((os.cpu_count() or 1) if heavy else 1)
         told = Journal() if journal is None else journal
+        numbers = itertools.count()
         with lane.active():
             self._calls = tuple(
-                (step, _transform(step, told, rows)) for step in steps if step.kind not in ("upload", "download")
-            )
+                (step, _prepared(step, told, rows, _of(choices, next(numbers)))
+                 if step.kind == "stage" else _transform(step))
+                for step in steps if step.kind not in ("upload", "download")
+            )  # fmt: skip
         lane.synchronize()  # other lanes may use what was made
         self._memories = self.remember()
         self._upload = _ring([s for s in steps if s.kind == "upload"], lane)
@@ -139,13 +148,21 @@ def _ring(steps: Sequence[Step], lane: Lane) -> PinnedRing | None:
     return PinnedRing(steps[0].source, lane)
 
 
-def _transform(step: Step, journal: Journal, rows: int) -> Transform:
-    """The callable of one step, prepared."""
+def _of(choices: Sequence[Choice], stage: int) -> list[Choice]:
+    return [choice for choice in choices if choice.stage == stage]
+
+
+def _transform(step: Step) -> Transform:
+    """The callable of a step that the planner puts between stages."""
     if step.kind == "even":
         return _even(step.target)
-    if step.kind == "convert":
-        return Converter(step.source, step.target, dither=bool(step.settings.get("dither", True)))
+    return Converter(step.source, step.target, dither=bool(step.settings.get("dither", True)))
+
+
+def _prepared(step: Step, journal: Journal, rows: int, choices: Sequence[Choice]) -> Transform:
+    """A stage, ready to run."""
     made = stage_of(step)
+    made.hold(choices)
     made.attend(journal, rows)
     source = seen(made, step.source)
     made.prepare(source)

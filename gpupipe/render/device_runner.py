@@ -70,7 +70,8 @@ class Compute:
     def of(cls, plan: Plan, journal: Journal) -> Compute:
         """Makes the chain's grids and tables."""
         lane = CudaLane(plan.device)
-        return cls(Chain(_on_device(plan), lane, journal, rows=plan.batch), lane, torch.cuda.graph_pool_handle())
+        chain = Chain(_on_device(plan), lane, journal, rows=plan.batch, choices=plan.choices)
+        return cls(chain, lane, torch.cuda.graph_pool_handle())
 
 
 class DeviceRunner:

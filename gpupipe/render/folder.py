@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import socket
 import stat
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpupipe.errors import BusyError, MediaError, VolumeError
 from gpupipe.media.output import LEDGER
+from gpupipe.plain import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 PLAN, LOG, LOCK, FINISHED, SEGMENTS = "plan.json", "log.jsonl", "lock", "finished.json", "segments"
+CHOICES = "choices.json"
 _RESTS = (0.05, 0.2, 0.5)
 """Seconds between attempts to lock a ledger: `status` holds the lock for a moment."""
 _MOVED = 1000
@@ -39,7 +43,7 @@ def check(folder: Path, *, looking: bool = False) -> None:
         _expect(path, stat.S_ISDIR, "a folder", os.R_OK | os.X_OK)
     for path in (folder / LOG, folder / LOCK):
         _expect(path, stat.S_ISREG, "a file", os.R_OK if looking else os.R_OK | os.W_OK)
-    for path in (folder / PLAN, folder / FINISHED, *pieces(folder), *parts(folder)):
+    for path in (*(folder / name for name in (PLAN, CHOICES, FINISHED)), *pieces(folder), *parts(folder)):
         _expect(path, stat.S_ISREG, "a file", os.R_OK)
 
 
@@ -54,7 +58,7 @@ def _expect(path: Path, wanted: Callable[[int], bool], kind: str, rights: int) -
         found = next((words for test, words in _KINDS if test(mode)), "a device")
         message = f"it is {found}, where a run keeps {kind} of its own"
         raise MediaError(message, where=str(path), hint="move it away, then start again")
-    if not os.access(path, rights):
+    if not os.access(path, rights) and path.exists():  # whoever ends takes files away meanwhile
         what = "read and write" if rights & os.W_OK else "read"
         raise VolumeError(f"no permission to {what} it", where=str(path), hint="check owner and mode")
 
@@ -64,22 +68,60 @@ _KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISREG, "a file"), (stat.S_ISFIFO, 
 
 def pieces(folder: Path) -> Iterable[Path]:
     """Files of finished segments."""
-    return (folder / SEGMENTS).glob("*.seg")
+    return _named(folder / SEGMENTS, "", ".seg")
 
 
 def parts(folder: Path) -> Iterable[Path]:
     """What is half written, or was when somebody was killed."""
-    return (*(folder / SEGMENTS).glob(".*.part"), *folder.glob(".*.part"))
+    return (*_named(folder / SEGMENTS, ".", ".part"), *_named(folder, ".", ".part"))
+
+
+def _named(folder: Path, begin: str, end: str) -> list[Path]:
+    """Files by their names; none where another process has just taken the folder away."""
+    try:
+        found = sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [path for path in found if path.name.startswith(begin) and path.name.endswith(end)]
+
+
+def read(folder: Path, name: str) -> dict[str, Any] | None:
+    """What a file of a ledger says; None where it is not there, or says nothing that can be read."""
+    try:
+        data = parsed((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def write(folder: Path, name: str, data: object, *, once: bool = False) -> None:
+    """Writes a file of a ledger, whole or not at all. With `once` one that is there stays, whoever has written it."""
+    part = folder / f".{name}.{socket.gethostname()}-{os.getpid()}.part"
+    with part.open("w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    if not once:
+        part.replace(folder / name)
+        return
+    try:
+        (folder / name).hardlink_to(part)  # unlike a rename it fails where there is one
+    except FileExistsError:
+        pass
+    except OSError:  # a volume without links
+        part.replace(folder / name)
+    part.unlink(missing_ok=True)
 
 
 def held(folder: Path) -> tuple[int, float]:
     """Bytes of all files in a ledger, and when the last of them was written, in seconds since 1970."""
     size, touched = 0, 0.0
-    for path in (folder, folder / SEGMENTS, *folder.rglob("*")):
-        with suppress(OSError):  # a run at work takes files away
-            found = path.lstat()
-            size += 0 if stat.S_ISDIR(found.st_mode) else found.st_size
-            touched = max(touched, found.st_mtime)
+    for path, _, names in os.walk(folder):
+        for one in (path, *(os.path.join(path, name) for name in names)):  # noqa: PTH118  by the thousand
+            with suppress(OSError):  # a run at work takes files away
+                found = os.lstat(one)
+                size += 0 if one is path else found.st_size
+                touched = max(touched, found.st_mtime)
     return size, touched
 
 
@@ -98,10 +140,13 @@ def locked(folder: Path, output: Path, *, shared: bool) -> int:
     """
     for _ in range(_MOVED):
         check(folder)
-        folder.mkdir(exist_ok=True)
-        try:  # for reading and writing: NFS shares locks of files that may be read only
+        try:
+            folder.mkdir(exist_ok=True)
+            # For reading and writing: NFS shares locks of files that may be read only.
             file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
-        except FileNotFoundError:
+        except (FileNotFoundError, FileExistsError):
+            if not folder.parent.is_dir():
+                raise
             continue
         try:
             _take(file, output, shared=shared)
@@ -143,6 +188,6 @@ def take_away(folder: Path) -> None:
         for path in (*pieces(folder), *parts(folder)):
             path.unlink(missing_ok=True)
         (folder / SEGMENTS).rmdir()
-        for name in (LOG, PLAN, LOCK, FINISHED):
+        for name in (LOG, PLAN, CHOICES, LOCK, FINISHED):
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()

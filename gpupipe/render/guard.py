@@ -30,7 +30,8 @@ than LEAST the run goes back at once."""
 class Guard:
     """Holds the plan of a run as it is now, and makes it smaller. Use as a context manager: entered, it watches.
 
-    Steps are taken in this order: fewer sessions, smaller batches, smaller tiles. None of them changes a pixel.
+    Steps are taken in this order: fewer sessions, smaller batches, smaller tiles. No pixel changes, but that
+    tiles of a network change the last bit of a float, and so a code here and there by one.
 
     Args:
         plan: as it was made.

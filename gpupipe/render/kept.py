@@ -18,6 +18,7 @@ from gpupipe.media.demux import Demuxer
 from gpupipe.media.output import OutputFile, check_space
 from gpupipe.render import facts
 from gpupipe.render.board import Board
+from gpupipe.render.choices import settle
 from gpupipe.render.codecs import make_encoder
 from gpupipe.render.copied import CopiedStreams
 from gpupipe.render.feed import check_stop
@@ -93,6 +94,8 @@ def _until_joined(
     ledger: Ledger, fill: Fill, *, overwrite: bool, journal: Journal, stop: StopFlag, meter: Meter
 ) -> Outcome:
     for _ in range(_JOINS):
+        if ledger.missing():
+            settle(ledger, journal)
         fill(ledger, journal, stop, meter)
         with suppress(BadPieceError):
             return join(ledger, overwrite=overwrite, journal=journal, stop=stop, meter=meter)

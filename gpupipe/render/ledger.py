@@ -9,12 +9,26 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from gpupipe.errors import GpupipeError, MediaError, PlanError
+from gpupipe.engines.choice import Choice
+from gpupipe.errors import GpupipeError, PlanError, VolumeError
 from gpupipe.media.output import describe_os_error
-from gpupipe.plain import parsed
-from gpupipe.plan.stored import absolute, dump, load
+from gpupipe.plain import plain
+from gpupipe.plan.stored import absolute, dump, load, restored
 from gpupipe.render import facts
-from gpupipe.render.folder import FINISHED, LOG, PLAN, SEGMENTS, folder_of, locked, parts, pieces, take_away
+from gpupipe.render.folder import (
+    CHOICES,
+    FINISHED,
+    LOG,
+    PLAN,
+    SEGMENTS,
+    folder_of,
+    locked,
+    parts,
+    pieces,
+    read,
+    take_away,
+    write,
+)
 from gpupipe.render.pieces import BadPieceError, Piece, PieceWriter, take_in, verify
 
 if TYPE_CHECKING:
@@ -70,17 +84,41 @@ class Ledger:
         with self.writing():
             if restart:
                 self.clear()
-            before = self._read(PLAN)
+            before = read(self.folder, PLAN)
             if before is None and self._strangers():
                 self._refuse(["plan.json is lost or damaged, so nobody knows what"])
             if before is None or not self._finished():
-                self._write(PLAN, {**dump(self.plan), "facts": self._facts, "run": self.digest})
+                write(self.folder, PLAN, {**dump(self.plan), "facts": self._facts, "run": self.digest})
             elif before.get("run") != self.digest:
                 self._refuse(self._changes(before))
             self.sweep()
         for index in range(len(self.plan.segments)) if only is None else only:
             self.look(index)
         self.log("begin", segments=len(self.plan.segments), kept=len(self.pieces))
+
+    def choices(self) -> tuple[Choice, ...] | None:
+        """What the networks of this run run on, as whoever began it has chosen; None where nobody has yet.
+
+        Raises PlanError where segments were rendered, and it is lost.
+        """
+        begun = self._finished()  # first: who renders has chosen before
+        try:
+            data = read(self.folder, CHOICES) or {}
+            found = restored(tuple[Choice, ...], data["choices"]) if data.get("run") == self.digest else None
+        except (KeyError, TypeError, ValueError):
+            found = None
+        if found is None and begun:
+            raise PlanError(
+                f"{len(begun)} segments are kept, and what says which engine their networks ran on is lost or damaged",
+                where=str(self.folder / CHOICES),
+                hint="--restart throws them away",
+            )
+        return found
+
+    def choose(self, choices: tuple[Choice, ...]) -> None:
+        """Keeps what was chosen, unless another process was faster: then that counts."""
+        with self.writing():
+            write(self.folder, CHOICES, {"run": self.digest, "choices": plain(choices)}, once=self._shared)
 
     def _strangers(self) -> bool:
         """Whether a segment says that it was made by another run."""
@@ -170,40 +208,28 @@ class Ledger:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """What the system says, as a MediaError that names the volume and what to do."""
+        """What the system says, as a VolumeError that names the volume and what to do."""
         try:
             yield
         except OSError as error:
             told = describe_os_error(error, self.plan.output)
             hint = "free some space" if "space" in told.message else told.hint
-            raise MediaError(told.message, where=told.where, hint=hint) from error
-
-    def _read(self, name: str) -> dict[str, Any] | None:
-        try:
-            data = parsed((self.folder / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return data if isinstance(data, dict) else None
-
-    def _write(self, name: str, data: object) -> None:
-        """Whole or not at all."""
-        part = self.folder / f".{name}.{socket.gethostname()}-{os.getpid()}.part"
-        with part.open("w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self.folder / name)
+            raise VolumeError(told.message, where=told.where, hint=hint) from error
 
     def joined(self, temporary: Path) -> None:
         """The output is whole and checked: all that is left is its name."""
         stat = temporary.stat()
         frames = sum(piece.frames for piece in self.pieces.values())
         with self.writing():
-            self._write(FINISHED, {"inode": stat.st_ino, "size": stat.st_size, "run": self.digest, "frames": frames})
+            write(
+                self.folder,
+                FINISHED,
+                {"inode": stat.st_ino, "size": stat.st_size, "run": self.digest, "frames": frames},
+            )
 
     def joined_before(self) -> int | None:
         """Frames of the output where an earlier run was killed between the rename and the end; None where none was."""
-        found = self._read(FINISHED) or {}
+        found = read(self.folder, FINISHED) or {}
         try:
             stat = self.plan.output.stat()
         except OSError:
@@ -229,7 +255,7 @@ class Ledger:
     def clear(self) -> None:
         """Throws all that is done away; the folder stays."""
         self.sweep()
-        for path in (*self._finished(), self.folder / LOG, self.folder / PLAN):
+        for path in (*self._finished(), *(self.folder / name for name in (LOG, PLAN, CHOICES))):
             path.unlink(missing_ok=True)
         self.pieces = {}
 

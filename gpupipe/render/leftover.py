@@ -55,7 +55,8 @@ def is_ledger(folder: Path) -> bool:
 
 def _below(place: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
-        raise describe_os_error(error, Path(error.filename or place)) from None
+        if not isinstance(error, FileNotFoundError):
+            raise describe_os_error(error, Path(error.filename or place)) from None
 
     for path, folders, _ in os.walk(place, onerror=refuse):
         found = [name for name in folders if name.endswith(LEDGER) and is_ledger(Path(path, name))]

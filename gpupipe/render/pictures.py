@@ -164,7 +164,8 @@ def make_transform(plan: Plan, lane: Lane, journal: Journal) -> Transform:
             from gpupipe.codecs.nvdec import surface_format  # noqa: PLC0415
 
             first = surface_format(plan.source.video, lane.device)
-        chain, same = Chain(plan.steps, lane, journal), FirstSize(first, plan.size_change, journal, lane)
+        same = FirstSize(first, plan.size_change, journal, lane)
+        chain = Chain(plan.steps, lane, journal, choices=plan.choices)
         return Transform(lambda batch: chain(same(batch)), chain)
     rescale: list[Callable[[FrameBatch], FrameBatch]] = []
 

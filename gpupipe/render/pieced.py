@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpupipe.errors import MediaError
 from gpupipe.plan.placed import with_places
+from gpupipe.render.choices import settle
 from gpupipe.render.kept import join as join_kept
 from gpupipe.render.kept import joined_before, render_missing, telling
 from gpupipe.render.ledger import Ledger
@@ -46,6 +47,8 @@ def segments(
     plan = with_places(plan)
     with Ledger(plan, shared=True, folder=folder) as ledger, telling(ledger), short_memory():
         ledger.begin(only=wanted)
+        if any(index not in ledger.pieces for index in wanted):
+            settle(ledger, journal)
         render_missing(ledger, journal, stop, meter=meter, only=wanted)
         return [ledger.pieces[index] for index in wanted]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gpupipe.engines.base import Profile, dtype_of
+from gpupipe.engines.choice import Choice, holding, versions_of
 from gpupipe.engines.identity import origin_of
 from gpupipe.faces import choose, operate
 from gpupipe.faces.detect import STEP, Wanted, faces_of, look, shown
@@ -98,16 +100,26 @@ def _detector(stage: Face, size: tuple[int, int], source: FrameFormat, batch: in
     name = stage.settings.detect.card
     card, files = card_of(name, "face-detection", f"{_WHERE}.detect.card")
     profile = Profile(batch, size[1], size[0], _precision(source, half=card.half), source.device)
-    network = Batched(
-        _Maps(load(card, files)), name, profile, stage.settings.engine, origin=origin_of(card, files),
-        journal=stage.journal,
-    )  # fmt: skip
+    network = _batched(stage, _Maps(load(card, files)), f"{name} {size[0]}x{size[1]}", profile, origin_of(card, files))
     stage.used[name] = network.engine
 
     def detect(rgb: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(torch.split(network(rgb / 255).float(), [1, 2, 2, 10], 1))
 
     return detect
+
+
+def _batched(stage: Face, network: torch.nn.Module, name: str, profile: Profile, origin: str) -> Batched:
+    """By the engine, and in the batches, that were chosen before, where they were; see `base.Stage.hold`."""
+    held = stage.held.get(name)
+    if held is not None:
+        profile = replace(profile, batch=held.batch)
+    engine = stage.settings.engine if held is None else held.engine
+    with holding(held, profile.device):
+        made = Batched(network, name, profile, engine, origin=origin, journal=stage.journal)
+    versions = versions_of(made.engine)
+    stage.made[name] = Choice(name, made.engine, profile.precision, profile.batch, None, versions)
+    return made
 
 
 def _identity(name: str, source: FrameFormat) -> Identity:
@@ -181,7 +193,7 @@ def _work(stage: Face, side: int, source: FrameFormat) -> tuple[list[Callable[[t
         )  # fmt: skip
         side = rehearsed(network, slot, wanted, where)
         origin = f"{slot} {_origin(operation, where)}"
-        through = Batched(network, slot.name, profile, stage.settings.engine, origin=origin, journal=stage.journal)
+        through = _batched(stage, network, f"{slot.name} of operate[{n}]", profile, origin)
         stage.used[slot.name] = through.engine
         calls.append(lambda faces, through=through: through(faces).float())  # type: ignore[misc]
     return calls, side

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_chec
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
+    from gpupipe.engines.choice import Choice
     from gpupipe.format import FrameFormat
     from gpupipe.journal import Journal
 
@@ -67,6 +70,8 @@ class Stage(Protocol):
     alpha: ClassVar[Alpha] = "kept"
     """What it does with the alpha of pictures that have it. `kept`: it neither sees nor changes it, and so may not
     change the size; its `source` says that there is none. `given`: alpha is the last of its planes, in and out."""
+    chooses: ClassVar[bool] = False
+    """Whether `prepare` makes up something that shows in pixels, such as the fastest engine: see `choices`."""
     heavy: ClassVar[bool] = False
     """Whether `__call__` on the CPU is worth all of its cores; else decoder and encoder get most of them."""
 
@@ -91,6 +96,17 @@ class Stage(Protocol):
     def models(self) -> tuple[ModelUse, ...]:
         """The networks that it runs, for the report."""
         return ()
+
+    def choices(self) -> tuple[Choice, ...]:
+        """What `prepare` has made up, for all who render other pieces of the same run."""
+        return ()
+
+    def hold(self, choices: Sequence[Choice]) -> None:
+        """Told before `prepare` what is to be used, where it was made up already; nothing where it was not.
+
+        `prepare` then raises CapabilityError where it cannot be used here.
+        """
+        del choices
 
     def source_type(self) -> SourceType | None:
         """What the output must say of pictures that it makes; None where it makes up nothing."""

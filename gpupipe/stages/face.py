@@ -14,8 +14,11 @@ from gpupipe.stages import base
 from gpupipe.stages._face_settings import FaceSettings, Select, Through
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
+    from gpupipe.engines.choice import Choice
     from gpupipe.faces.line import Line
     from gpupipe.faces.templates import Template
     from gpupipe.format import FrameFormat
@@ -36,9 +39,13 @@ class Face(base.Stage):
     """Only as many faces are worked on as there are, which is asked once a batch."""
     scratch: ClassVar[int] = 192
     heavy: ClassVar[bool] = True
+    chooses: ClassVar[bool] = True
 
     def __init__(self, settings: FaceSettings) -> None:
         self.settings = settings
+        self.held: dict[str, Choice] = {}
+        self.made: dict[str, Choice] = {}
+        """What each network runs on, once `prepare` has chosen it."""
         self.journal, self.rows = Journal(), 1
         self.used: dict[str, str] = {}
         """The engine of each network, once `prepare` has chosen it."""
@@ -144,6 +151,14 @@ class Face(base.Stage):
         if "generate" in names:
             return "compositeWithTrainedAlgorithmicMedia"
         return "algorithmicallyEnhanced" if "enhance" in names else None
+
+    def hold(self, choices: Sequence[Choice]) -> None:
+        """See `base.Stage`."""
+        self.held = {choice.network: choice for choice in choices}
+
+    def choices(self) -> tuple[Choice, ...]:
+        """See `base.Stage`."""
+        return tuple(self.made.values())
 
     def attend(self, journal: Journal, rows: int) -> None:
         """See `base.Stage`."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from gpupipe.engines.choice import Choice, holding, versions_of
 from gpupipe.engines.select import candidates
 from gpupipe.errors import ConfigError, EngineError, MediaError, PlanError
 from gpupipe.models import folder
@@ -17,6 +19,8 @@ from gpupipe.models.fetch import fingerprint, verify
 from gpupipe.stages import base
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
     from gpupipe.engines.base import Precision
@@ -85,9 +89,11 @@ class Model(base.Stage):
     alpha: ClassVar[base.Alpha] = "given"
     keeps_fields: ClassVar[bool] = False
     heavy: ClassVar[bool] = True
+    chooses: ClassVar[bool] = True
 
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
+        self._held: Choice | None = None
         self._journal: Journal | None = None
         self._rows = 1
         self._known: tuple[Card, dict[str, Path]] | None = None
@@ -178,6 +184,17 @@ class Model(base.Stage):
         how = self._running.how if self._running is not None else self.settings.engine
         return (base.ModelUse(card.name, card.licence.weights, card.source.label, fingerprint(card, files), how),)
 
+    def hold(self, choices: Sequence[Choice]) -> None:
+        """See `base.Stage`."""
+        self._held = next(iter(choices), None)
+
+    def choices(self) -> tuple[Choice, ...]:
+        """See `base.Stage`."""
+        running, name = self._running, self._model()[0].name
+        assert running is not None, "prepare() first"
+        sizes, engine = running.sizes, running.engine
+        return (Choice(name, engine, running.precision, sizes.batch, sizes.tile, versions_of(engine)),)
+
     def attend(self, journal: Journal, rows: int) -> None:
         """See `base.Stage`."""
         self._journal, self._rows = journal, rows
@@ -188,17 +205,27 @@ class Model(base.Stage):
         from gpupipe.engines.assemble import Wanted, assemble  # noqa: PLC0415  imports torch
 
         card, files = self._model()
-        settings = self.settings
+        settings, held = self.settings, self._held
         wanted = Wanted(
             precision=self._precision(source), engine=settings.engine, tile=settings.tile, batch=settings.batch,
             inputs=settings.inputs, rows=self._rows, room=self.workspace(source, free_bytes(source.device)),
         )  # fmt: skip
-        self._running = assemble(card, files, wanted, source.with_(alpha=0), self._journal)
+        if held is not None:
+            tile, batch = self._sizes(held)
+            wanted = replace(wanted, engine=held.engine, tile=tile or "off", batch=batch, exact=True)
+        with holding(held, source.device):
+            self._running = assemble(card, files, wanted, source.with_(alpha=0), self._journal)
         if source.alpha and card.scale != 1:
             from gpupipe.ops.regrid import Regrid, Window  # noqa: PLC0415  imports torch
 
             step = Fraction(1, card.scale)
             self._regrid = Regrid(source, self.output_format(source), Window(scale_x=step, scale_y=step), "bicubic")
+
+    def _sizes(self, held: Choice) -> tuple[int | None, int]:
+        """Tile and batch as they were chosen; less where memory was short since then, see `smaller`."""
+        tile, batch = self.settings.tile, self.settings.batch
+        tiles = [side for side in (held.tile, tile) if isinstance(side, int)]
+        return min(tiles, default=None), min(held.batch, batch) if isinstance(batch, int) else held.batch
 
     def __call__(self, planes: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """What the network makes of the pictures, one (N, 3, scale * H, scale * W) tensor; alpha of that size."""
