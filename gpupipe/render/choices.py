@@ -9,6 +9,7 @@ from gpupipe import stages
 from gpupipe.device import release
 from gpupipe.plan.segments import stage_of
 from gpupipe.render.segmented import in_lanes
+from gpupipe.stages.base import seen
 
 if TYPE_CHECKING:
     from gpupipe.engines.choice import Choice
@@ -56,7 +57,7 @@ def decided(plan: Plan, journal: Journal) -> Plan:
         stage = stage_of(step)
         stage.attend(journal, rows)
         with lane.active():
-            stage.prepare(step.source)
+            stage.prepare(seen(stage, step.source))
         found += [replace(one, stage=number) for one in stage.choices()]
     lane.synchronize()
     del stage

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from gpupipe.engines.choice import Choice
-from gpupipe.errors import GpupipeError, PlanError, VolumeError
+from gpupipe.errors import GpupipeError, MediaError, PlanError, VolumeError
 from gpupipe.media.output import describe_os_error
 from gpupipe.plain import plain
 from gpupipe.plan.stored import absolute, dump, load, restored
@@ -208,13 +208,14 @@ class Ledger:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """What the system says, as a VolumeError that names the volume and what to do."""
+        """What the system says, as a MediaError that names the volume and what to do."""
         try:
             yield
         except OSError as error:
             told = describe_os_error(error, self.plan.output)
             hint = "free some space" if "space" in told.message else told.hint
-            raise VolumeError(told.message, where=told.where, hint=hint) from error
+            kind = MediaError if isinstance(error, FileNotFoundError) else VolumeError  # the user's folder, as elsewhere
+            raise kind(told.message, where=told.where, hint=hint) from error
 
     def joined(self, temporary: Path) -> None:
         """The output is whole and checked: all that is left is its name."""
