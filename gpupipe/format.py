@@ -141,9 +141,14 @@ class FrameFormat:
         return (*shapes, (self.height, self.width)) if self.alpha else shapes
 
     @property
+    def area(self) -> int:
+        """Pixels of a picture."""
+        return self.width * self.height
+
+    @property
     def frame_bytes(self) -> int:
         """Bytes of one picture, rows packed."""
-        alpha = self.width * self.height * (1 if self.alpha == 8 else 2) if self.alpha else 0
+        alpha = self.area * (1 if self.alpha == 8 else 2) if self.alpha else 0
         return self.pixels.frame_bytes(self.width, self.height) + alpha
 
     def with_(self, **changes: object) -> FrameFormat:

@@ -115,7 +115,7 @@ class NvjpegEncoder:
             raise PlanError(f"nvjpeg does not take {source.pixels.name}", where="output.video.pixel_format")
         from gpupipe.codecs.nvjpeg_coder import Coder  # noqa: PLC0415  imports torch, which `supports` needs not
 
-        count = states(source.width * source.height, batch)
+        count = states(source.area, batch)
         self._coder = Coder(library or nvjpeg_library.load(), source, quality, lane, count, optimal=optimal)
         self._scratch: av.container.OutputContainer | None = None
 

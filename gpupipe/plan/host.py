@@ -48,9 +48,7 @@ class HostNeed:
         share = _DECODER_ALONE * decodes + _ENCODER_ALONE * encodes
         pictures = share * (_PICTURES + _A_CORE * min(_MOST_CORES, os.cpu_count() or 1))
         on_cpu = [step for step in steps if step.target.device == "cpu" and step.kind != "download"]
-        work = max(
-            (_WORK * Stage.scratch * max(_pixels(step.source), _pixels(step.target)) for step in on_cpu), default=0
-        )
+        work = max((_WORK * Stage.scratch * max(step.source.area, step.target.area) for step in on_cpu), default=0)
         network = max((workspace(step, free) for step in on_cpu), default=0)
         return cls(round(pictures * largest) + work + network)
 
@@ -90,7 +88,3 @@ def fit_host(need: HostNeed, sessions: int, room: Room | None) -> HostBudget:
     if most < sessions:
         reason += f"; no room for more than {most} of {sessions} sessions"
     return HostBudget(most, size, reason)
-
-
-def _pixels(picture: FrameFormat) -> int:
-    return picture.width * picture.height

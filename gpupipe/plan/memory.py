@@ -82,16 +82,16 @@ def need_of(surface: FrameFormat, steps: Sequence[Step], encoder: str, free: int
     """From the chain of a plan; `surface` is what the decoder gives, `free` the bytes that the GPU has left."""
     there = [step for step in steps if step.kind not in ("upload", "download")]
     pictures = [surface, *(step.target for step in steps)]
-    work = max((_scratch(step) * max(_pixels(step.source), _pixels(step.target)) for step in there), default=0)
+    work = max((_scratch(step) * max(step.source.area, step.target.area) for step in there), default=0)
     result = next((step.source for step in reversed(steps) if step.kind == "download"), pictures[-1])
     return Need(
         surface=0 if surface.device == "cpu" else surface.frame_bytes,
         result=result.frame_bytes,
         work=work,
-        tables=_TABLES * max(map(_pixels, pictures)) if there else 0,
+        tables=_TABLES * max(picture.area for picture in pictures) if there else 0,
         encoder=encoder,
         workspace=max((workspace(step, free) for step in there), default=0),
-        pixels=_pixels(result) if encoder == "nvjpeg" else 0,
+        pixels=result.area if encoder == "nvjpeg" else 0,
     )
 
 
@@ -108,10 +108,6 @@ def workspace(step: Step, free: int | None) -> int:
     if step.kind != "stage":
         return 0
     return stage_of(step).workspace(step.source, free)
-
-
-def _pixels(picture: FrameFormat) -> int:
-    return picture.width * picture.height
 
 
 def fit(need: Need, sessions: int, batch: int, free: int | None, *, device: str, asked: bool) -> Budget:

@@ -42,7 +42,7 @@ def abreast(plan: Plan) -> int:
 
 def _bytes(step: Step) -> int:
     """What a picture takes in a step, at most."""
-    pixels = max(picture.width * picture.height for picture in (step.source, step.target))
+    pixels = max(picture.area for picture in (step.source, step.target))
     return pixels * (stages.load(step.name).scratch if step.kind == "stage" else Stage.scratch)
 
 

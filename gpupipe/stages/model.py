@@ -164,7 +164,7 @@ class Model(base.Stage):
         from gpupipe.engines.sizes import ENOUGH  # noqa: PLC0415
 
         pixel = _GUESS * (2 if self._precision(source) == "fp32" else 1)
-        pixels = source.width * source.height  # on a GPU several small pictures go together
+        pixels = source.area  # on a GPU several small pictures go together
         wanted = max(_LEAST_ROOM, pixel * (pixels if source.device == "cpu" else max(ENOUGH, pixels)))
         return wanted if free is None else max(min(wanted, free // _SHARE), min(_LEAST_ROOM, free))
 
