@@ -214,7 +214,7 @@ class Ledger:
         except OSError as error:
             told = describe_os_error(error, self.plan.output)
             hint = "free some space" if "space" in told.message else told.hint
-            kind = MediaError if isinstance(error, FileNotFoundError) else VolumeError  # the user's folder, as elsewhere
+            kind = MediaError if isinstance(error, FileNotFoundError) else VolumeError  # as without a ledger
             raise kind(told.message, where=told.where, hint=hint) from error
 
     def joined(self, temporary: Path) -> None:
