@@ -70,7 +70,7 @@ def main() -> None:
         for states in args.states:
             for lanes in args.lanes:
                 use(lanes, states)
-                make = partial(make_encoder, plan.encoder)
+                make = partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs)
                 what = f"{lanes} lanes of {states} states"
                 row(f"{what}, alone", args.runs, lambda: alone.encoder_alone(plan, kept, args.frames))
                 row(f"{what}, nothing written", args.runs, partial(unwritten, plan, make, STOP))

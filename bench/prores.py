@@ -105,11 +105,14 @@ def repeated(work: Callable[[], int], seconds: float) -> float:
     return done / max(spent, time.perf_counter() - begin)
 
 
-def on_lanes(count: int, source: FrameFormat, profile: int, planes: tuple[torch.Tensor, ...], seconds: float) -> float:
+def on_lanes(
+    count: int, source: FrameFormat, profile: int, planes: tuple[torch.Tensor, ...], seconds: float, *, graphed: bool
+) -> float:
     """Frames a second of `count` encoders, each in its own thread and on its own stream."""
     rows = planes[0].shape[0]
     batch = FrameBatch(source, tuple(range(rows)), Fraction(1, 30), planes)
-    encoders = [ProresEncoder(settings(source, profile), CudaLane(DEVICE)) for _ in range(count)]
+    most = rows if graphed else 0
+    encoders = [ProresEncoder(settings(source, profile), CudaLane(DEVICE), most) for _ in range(count)]
     for encoder in encoders:
         encoder.encode(batch)
     done, stop = [0] * count, threading.Event()
@@ -188,7 +191,8 @@ def measure(row: str, seconds: float) -> dict[str, Any]:
     torch.cuda.synchronize()
     coder = Coder(source, PROFILES[profile])
     coded = coder.write(coder.choose(planes))
-    rates = {f"{n} lanes": round(on_lanes(n, source, profile, planes, seconds), 1) for n in LANES}
+    rates = {f"{n} lanes": round(on_lanes(n, source, profile, planes, seconds, graphed=True), 1) for n in LANES}
+    rates["1 lane without graphs"] = round(on_lanes(1, source, profile, planes, seconds, graphed=False), 1)
     alone = {
         "choose (transform and rate)": round(
             repeated(lambda: len(coder.choose(planes).quantisers) and rows, seconds), 1

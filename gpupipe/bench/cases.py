@@ -79,9 +79,10 @@ def cases(subject: Subject, tried: list[int], best: int, stop: StopFlag) -> list
     for n, (name, step) in enumerate(zip(step_names(plan.steps), plan.steps, strict=True), 1):
         rows.append(Case(name, f"+ {_words(step)}", "step", frames, sessions, _up_to(made, n, stop), "decode"))
     encoder = plan.encoder.encoder
+    make = partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs)
     rows += [
         Case("encode", f"+ {encoder}", "whole", frames, sessions,
-             lambda n: unwritten(made(n), partial(make_encoder, plan.encoder), stop), "decode"),
+             lambda n: unwritten(made(n), make, stop), "decode"),
         Case("whole", f"whole, to {plan.output.suffix[1:]}", "whole", frames, sessions,
              lambda n: written(made(n), stop), "decode", output=plan.output),
     ]  # fmt: skip

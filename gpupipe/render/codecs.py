@@ -26,8 +26,15 @@ def make_decoder(plan: Plan, stream: av.VideoStream, lane: Lane, journal: Journa
     return NvdecDecoder(stream, surfaces, video.time_base, journal, lane)
 
 
-def make_encoder(settings: EncoderSettings, lane: Lane, batch: int = 16) -> Encoder:
-    """The plan's encoder, open: a bad option shows here, before the first frame. `batch` pictures come at once."""
+def make_encoder(settings: EncoderSettings, lane: Lane, batch: int = 16, *, graphs: bool = False) -> Encoder:
+    """The plan's encoder, open: a bad option shows here, before the first frame.
+
+    Args:
+        settings: what the plan asks.
+        lane: where the pictures are.
+        batch: pictures that come at once, at most.
+        graphs: it may capture CUDA Graphs: no decoder session is at work yet.
+    """
     if settings.encoder == "nvenc":
         from gpupipe.codecs.nvenc import NvencEncoder  # noqa: PLC0415
 
@@ -39,5 +46,5 @@ def make_encoder(settings: EncoderSettings, lane: Lane, batch: int = 16) -> Enco
     if settings.encoder == "prores_torch":
         from gpupipe.codecs.prores.encoder import ProresEncoder  # noqa: PLC0415  imports torch
 
-        return ProresEncoder(settings, lane)
+        return ProresEncoder(settings, lane, batch if graphs else 0)
     return LibavEncoder(settings)

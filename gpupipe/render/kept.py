@@ -182,7 +182,8 @@ def _pass(
         with ExitStack() as stack:
             stack.callback(abandon, shelves)
             stack.callback(guard.on, None)
-            start_lanes(plan, stack, journal, partial(make_encoder, plan.encoder, batch=plan.batch), stop, shelf=shelf)
+            make = partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs)
+            start_lanes(plan, stack, journal, make, stop, shelf=shelf)
             guard.on(shelves[0])
             if meter is not None:
                 meter.open()

@@ -71,7 +71,7 @@ def _attempt(guard: Guard, join: Join, meter: Meter, *, journal: Journal, stop: 
     try:
         with ExitStack() as stack:
             stack.callback(guard.on, None)
-            make = partial(make_encoder, plan.encoder, batch=plan.batch)
+            make = partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs)
             board = start_lanes(plan, stack, journal, make, stop, shelf=partial(_board, plan, first=join.segment))
             meter.open()
             enter("write")

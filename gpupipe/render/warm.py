@@ -156,7 +156,7 @@ class Warm:
             plan = self._guard.plan
             stack.callback(self._guard.tidy)
             stack.callback(abandon, desks)
-            make = partial(make_encoder, plan.encoder, batch=plan.batch)
+            make = partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs)
             start_lanes(plan, stack, Journal(), make, self._stop, shelf=shelf)
             self._stack = stack.pop_all()
         if self._watch is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -79,7 +80,8 @@ def test_kernels_are_the_torch_path(size, profile, order) -> None:
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda p: p.name)
 @pytest.mark.parametrize("order", ["progressive", "tt"])
-def test_bytes_are_those_of_the_cpu(profile, order) -> None:
+@pytest.mark.parametrize("graphed", [0, 5], ids=["eager", "graphed"])
+def test_bytes_are_those_of_the_cpu(profile, order, graphed) -> None:
     """And they are a picture."""
     size = (360, 162)
     kinds = ("grain", "text", "noise", "gradient", "smooth")
@@ -90,7 +92,8 @@ def test_bytes_are_those_of_the_cpu(profile, order) -> None:
         FrameBatch(cpu, times, Fraction(1, 25), planes)
     )
     gpu, lane = cpu.with_(device="cuda:0"), CudaLane("cuda:0")
-    encoder = ProresEncoder(settings_of(gpu, profile.number), lane)
+    encoder = ProresEncoder(settings_of(gpu, profile.number), lane, graphed)
+    assert (encoder._repeated is not None) == bool(graphed)
     with lane.active():
         there = tuple(p.cuda() for p in planes)
     for rows in (5, 2, 1):  # whatever the batch
@@ -125,8 +128,10 @@ def test_lanes_side_by_side_give_the_same_bytes() -> None:
     torch.cuda.synchronize()
     results: dict[int, list[bytes]] = {}
 
+    encoders = [ProresEncoder(settings_of(source, 3), CudaLane("cuda:0"), 4 if n else 0) for n in range(3)]
+
     def work(number: int) -> None:
-        encoder = ProresEncoder(settings_of(source, 3), CudaLane("cuda:0"))
+        encoder = encoders[number]
         coded = [encoder.encode(FrameBatch(source, (0, 1, 2, 3), Fraction(1, 25), planes)) for _ in range(5)]
         results[number] = [b"".join(bytes(p) for p in packets) for packets in coded]
 
@@ -145,3 +150,19 @@ def test_what_leaves_the_device() -> None:
     coder = Coder(source, PROFILES[3])
     coded = coder.write(coder.choose(tuple(p.cuda() for p in frames_of(source, ("grain", "smooth")))))
     assert coded.data.numel() + 16 * len(coded.sizes) <= 1.02 * sum(coded.sizes)
+
+
+def test_what_does_not_fit_is_coded_piece_by_piece() -> None:
+    """Noise at the finest quantiser takes more than the profile's rate, which is what a graph has room for."""
+    source = source_of((360, 162), 0)
+    planes = frames_of(source, ("noise", "noise"))
+    asked = replace(settings_of(source, 0), quality=1)
+    expected = ProresEncoder(asked, CpuLane()).encode(FrameBatch(source, (0, 1), Fraction(1, 25), planes))
+    gpu, lane = source.with_(device="cuda:0"), CudaLane("cuda:0")
+    encoder = ProresEncoder(replace(asked, input_format=gpu), lane, 2)
+    assert encoder._repeated is not None
+    assert sum(p.size for p in expected) > encoder._repeated._room
+    there = tuple(p.cuda() for p in planes)
+    torch.cuda.synchronize()
+    found = encoder.encode(FrameBatch(gpu, (0, 1), Fraction(1, 25), there))
+    assert [bytes(p) for p in found] == [bytes(p) for p in expected]

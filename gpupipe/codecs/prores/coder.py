@@ -25,6 +25,9 @@ Planes = tuple[torch.Tensor, ...]
 class Arithmetic(Protocol):
     """The three steps that touch every coefficient. Torch and Triton give the same integers."""
 
+    graphable: bool
+    """Whether they give their work to a GPU without waiting for it."""
+
     def coefficients(self, planes: Planes) -> torch.Tensor:
         """(N, H, W) planes to (P, coefficients) int16, see `transform.coefficients`."""
         ...
@@ -42,6 +45,8 @@ class Arithmetic(Protocol):
 
 class TorchArithmetic:
     """Plain torch on any device; meets `Arithmetic`."""
+
+    graphable = False  # how many symbols there are decides shapes
 
     def __init__(self, layout: Layout, profile: Profile, pixels: PixelFormat, device: str) -> None:
         self._layout, self._pixels = layout, pixels
@@ -124,12 +129,14 @@ class Coder:
     ) -> None:
         self._source, self._profile, self._quantiser, self._rate = source, profile, quantiser, rate
         self._layout = layout_of(source)
-        allowed = frame_bytes or profile.frame_bytes(self._layout.macroblocks)
+        self.frame_bytes = allowed = frame_bytes or profile.frame_bytes(self._layout.macroblocks)
         self._limits = rates.limits_of(
             self._layout, profile.finest, allowed - frame.overhead(self._layout, 3), source.device
         )
         self._headers: dict[bool, torch.Tensor] = {}
         self._arithmetic = arithmetic or arithmetic_for(self._layout, profile, source)
+        self.graphable = self._arithmetic.graphable
+        """Whether neither `choose` nor `code` waits for the device, where there is no alpha."""
 
     def choose(self, planes: Planes) -> Chosen:
         """Transform and quantisers of (N, H, W) planes Y, Cb, Cr and, in 4444, alpha where there is a fourth.
@@ -156,9 +163,17 @@ class Coder:
 
     def write(self, chosen: Chosen) -> Coded:
         """The coded batch; waits until its sizes are known."""
+        frames, sizes = self.extents(chosen)
+        return Coded(self.code(chosen, -(-(frames[-1] + sizes[-1]) // 4) * 4), frames, sizes)
+
+    def extents(self, chosen: Chosen) -> tuple[list[int], list[int]]:
+        """First byte and size of each frame; waits for them."""
+        frames, sizes = torch.stack((chosen.placed.frames, chosen.placed.frame_bytes)).tolist()
+        return frames, sizes
+
+    def code(self, chosen: Chosen, room: int) -> torch.Tensor:
+        """The bytes of a batch in a buffer of `room`, a multiple of 4 that holds them all; does not wait."""
         placed = chosen.placed
-        frames, sizes = torch.stack((placed.frames, placed.frame_bytes)).tolist()
-        room = -(-(frames[-1] + sizes[-1]) // 4) * 4
         starts = placed.planes[:, :, :3] * 8
         data = self._arithmetic.write(chosen.coefficients, chosen.quantisers, starts, room)
         if chosen.alpha is not None:
@@ -166,7 +181,7 @@ class Coder:
             entropy.place(chosen.alpha, placed.planes[:, :, 3].flatten() * 8, words)
             data = data | bytes_of(words.to(torch.int32))[:room]
         frame.write_headers(data, placed, chosen.quantisers, self._header(alpha=chosen.alpha is not None))
-        return Coded(data, frames, sizes)
+        return data
 
     def _header(self, *, alpha: bool) -> torch.Tensor:
         if alpha not in self._headers:

@@ -10,8 +10,9 @@ import torch
 
 from gpupipe.codecs.intra import intra_packet
 from gpupipe.codecs.native import AV_RANGE, planes_of
-from gpupipe.codecs.prores.coder import Coder
+from gpupipe.codecs.prores.coder import Coded, Coder
 from gpupipe.codecs.prores.profile import profile_of
+from gpupipe.codecs.prores.repeated import Repeated
 from gpupipe.device.staging import PinnedBytes
 from gpupipe.errors import device_failure, first_line
 
@@ -32,9 +33,11 @@ class ProresEncoder:
     Args:
         settings: what the plan asks; see `profile.check`.
         lane: where the pictures are made.
+        graphed: pictures that come at once, at most, to code them by CUDA Graphs where that can be; 0 not to. No
+            decoder session may be at work while they are captured.
     """
 
-    def __init__(self, settings: EncoderSettings, lane: Lane) -> None:
+    def __init__(self, settings: EncoderSettings, lane: Lane, graphed: int = 0) -> None:
         self.settings, self._lane = settings, lane
         self._profile = profile_of(settings)
         quantiser = None if settings.quality is None else int(settings.quality)
@@ -42,6 +45,10 @@ class ProresEncoder:
         with lane.active():
             self._coder = Coder(source, self._profile, quantiser, rate=settings.rate)
         self._staging = PinnedBytes(lane)
+        self._repeated: Repeated | None = None
+        if graphed and self._coder.graphable:
+            self._repeated = Repeated(self._coder, source, graphed, lane)
+            self._staging.room(graphed * self._coder.frame_bytes)  # pinned now: that would hold up decoders later
         self._alpha = False
         self._scratch: av.container.OutputContainer | None = None
 
@@ -52,7 +59,7 @@ class ProresEncoder:
         self._lane.wait(batch.ready)
         try:
             with torch.inference_mode(), self._lane.active():
-                coded = self._coder.write(self._coder.choose(planes))
+                coded = self._coded(planes)
                 # A packet keeps the memory that it is given, and the staging buffer is used again by the next batch.
                 whole: Any = memoryview(self._staging.fetch(coded.data).clone().numpy())  # type: ignore[arg-type]
         except RuntimeError as error:
@@ -62,6 +69,11 @@ class ProresEncoder:
         spans = zip(coded.frames, coded.sizes, strict=True)
         time_base = self.settings.time_base
         return [intra_packet(batch, row, whole[at : at + size], time_base) for row, (at, size) in enumerate(spans)]
+
+    def _coded(self, planes: tuple[torch.Tensor, ...]) -> Coded:
+        if self._repeated is not None and self._repeated.takes(planes):
+            return self._repeated.code(planes)
+        return self._coder.write(self._coder.choose(planes))
 
     def finish(self) -> list[Packet]:
         """See `base.Encoder`; nothing is ever held."""

@@ -204,6 +204,8 @@ class TritonArithmetic:
         device: of the planes.
     """
 
+    graphable = True
+
     def __init__(self, layout: Layout, profile: Profile, pixels: PixelFormat, device: str) -> None:
         self._layout = layout
         self._transform = Transform(layout, pixels, device)
