@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gpupipe.plan import Plan, Step
     from gpupipe.render.progress import StopFlag
 
-BASELINE_SHARE, LEAST = 20, 240
-"""Baselines, many times as slow, take one frame in 20 of the clip, but not fewer than 240."""
+BASELINE_SHARE, LEAST = 40, 240
+"""Baselines, many times as slow, take one frame in 40 of the clip, but not fewer than 240."""
 BASELINES = {"cpu": "same config, CPU", "host-pipe": "through numpy", "host-pipe-threads": "through numpy, 3 threads"}
 """Names and labels."""
 LEAST_OF_FEW = 900

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 MP4_ONLY = frozenset({"av1", "vp8", "vp9"})
 """Codecs that libav's MOV muxer takes as a stream and then refuses in its header."""
+JPEG_THREADS = 16
+"""At most: each holds a picture."""
 _LESS = "give it fewer sessions or more memory"
 _IGNORED = re.compile(r"Error parsing option|Unknown option|Invalid value for", re.IGNORECASE)
 """How x264's and x265's wrappers tell of a parameter that they leave out."""
@@ -151,6 +154,8 @@ class LibavEncoder:
         context.colorspace, context.color_range = int(source.color.matrix), AV_RANGE[source.color.range]
         context.color_trc, context.color_primaries = source.color.transfer, source.color.primaries
         context.thread_type = "AUTO"
+        if s.encoder == "mjpeg" and s.bitrate is None:  # libav gives it one thread, for a rate control that is not used
+            context.thread_count = min(os.cpu_count() or 1, JPEG_THREADS)
         context.flags |= FLAG_GLOBAL_HEADER | (FLAG_INTERLACED if source.interlaced else 0)
         context.field_order = FIELD_ORDERS.index(source.field_order)
         rate_control(context, s)

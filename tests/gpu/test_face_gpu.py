@@ -1,11 +1,10 @@
 """Faces on the GPU: what the CPU finds, copies counted, parts captured in a CUDA Graph, runs in segments, nobody left.
 
-Weights come from a folder `.weights` in the repository where one was carried along, the still from `.faces` likewise.
+The still comes from a folder `.faces` in the repository where one was carried along.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 from pathlib import Path
@@ -30,14 +29,13 @@ from gpupipe.faces.detect import Wanted, faces_of, look, shown
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
-from gpupipe.models import folder
-from gpupipe.models.card import find
-from gpupipe.models.fetch import fetch
 from gpupipe.plan import make_plan
 from gpupipe.render import render
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]
+if (ROOT / ".faces").is_dir():
+    stills_of_faces.FACES = ROOT / ".faces"
 SIZE, CENTRE = (640, 360), (225.0, 120.0)
 ANONYMISE = {
     "detect": {"score": 0.3},
@@ -51,16 +49,9 @@ RESTYLE = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _weights(tmp_path_factory):
-    made = tmp_path_factory.mktemp("xdg") / "gpupipe"
-    if (carried := ROOT / ".weights").is_dir():
-        shutil.copytree(carried, made / "models")
-    folder.choose(made)
-    for name in ("centerface", "multistyle26", "dlib-face-embedding"):
-        fetch(find(name), folder.weights(), allowed={name})
-    if (ROOT / ".faces").is_dir():
-        stills_of_faces.FACES = ROOT / ".faces"
+@pytest.fixture(autouse=True)
+def _weights(fetched) -> None:
+    fetched("centerface", "multistyle26", "dlib-face-embedding")
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,12 @@
 """Networks on the GPU: engines against fp32, inside the chain's CUDA Graph, from the cache, and out of memory.
 
-Weights come from a folder `.weights` in the repository where one was carried along (what `gpupipe models fetch` makes), or
-are fetched. What an engine needs and this machine lacks is skipped by name.
+What an engine needs and this machine lacks is skipped by name.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +27,7 @@ from gpupipe.journal import Journal
 from gpupipe.models import folder
 from gpupipe.models.bind import bind
 from gpupipe.models.card import find
-from gpupipe.models.fetch import fetch, verify
+from gpupipe.models.fetch import verify
 from gpupipe.models.load import load
 from gpupipe.render.chain import Chain
 
@@ -40,20 +38,9 @@ CARDS = (SR, "span-ch48-x2", "ffdnet-color", "multistyle26")
 ENGINES = ("eager", "inductor", "tensorrt")
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights, and engines built by these tests."""
-    made = tmp_path_factory.mktemp("xdg") / "gpupipe"
-    if (carried := ROOT / ".weights").is_dir():
-        shutil.copytree(carried, made / "models")
-    for name in CARDS:
-        fetch(find(name), made / "models", allowed={name})
-    return made
-
-
 @pytest.fixture(autouse=True)
-def _cache(cache: Path) -> None:
-    folder.choose(cache)
+def _cache(fetched) -> None:
+    fetched(*CARDS)
 
 
 def there(engine: str) -> None:

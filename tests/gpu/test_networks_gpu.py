@@ -19,9 +19,9 @@ pytestmark = pytest.mark.gpu
 NAMES = [card.name for card in catalogue() if card.half]
 
 
-def _inputs(card, corpus):
+def _inputs(card, still):
     """The face for every picture, as large as the card wants it, in its values; the second picture moved."""
-    with av.open(str(corpus / "faces" / "astronaut_512.png")) as source:
+    with av.open(str(still)) as source:
         rgb = next(source.decode(video=0)).to_ndarray(format="rgb24")
     face = torch.from_numpy(np.ascontiguousarray(rgb[40:260, 110:330])).permute(2, 0, 1)[None].float() / 255
     given, moved = [], 0
@@ -35,10 +35,10 @@ def _inputs(card, corpus):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_fp16_is_within_50_db_of_fp32(name, weights, corpus):
-    weights(name)
+def test_fp16_is_within_50_db_of_fp32(name, fetched, face):
+    fetched(name)
     card = find(name)
-    files, given = verify(card, folder.weights()), _inputs(card, corpus)
+    files, given = verify(card, folder.weights()), _inputs(card, face)
     with torch.inference_mode():
         exact = load(card, files)(*given)
         half = load(card, files).to("cuda", torch.float16)(*(one.to("cuda", torch.float16) for one in given))
