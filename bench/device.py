@@ -31,7 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.ended import Program, all_of
-from bench.phases import PHASES, RESULTS, Setting
+from bench.phases import PHASES, Setting
 
 ROOT = Path(__file__).resolve().parents[1]
 LEAST = 8
@@ -72,9 +72,7 @@ class Desk:
     def result(self, name: str) -> dict[str, Any]:
         """A phase's JSON so far."""
         try:
-            found: dict[str, Any] = json.loads(
-                (self._setting.work / RESULTS.get(name, f"{name}.json")).read_text(encoding="utf-8")
-            )
+            found: dict[str, Any] = json.loads((self._setting.work / f"{name}.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):  # none yet, or it is just being written
             return {}
         return found
@@ -100,11 +98,10 @@ class Desk:
         texts = {
             "verdicts.txt": "".join(f"{line}\n" for name in told for line in self.lines(name)),
             "results.json": json.dumps({"began": self._began, "phases": told}, indent=1),
-            "failures.txt": "".join(self._text(f"{name}.txt") for name in told),
+            "failures.txt": "".join(self._text(f"{name}.txt") for name in told if not name.startswith("profile")),
             "log.txt": "".join(f"{'#' * 30} {name}: {status}\n{self._log(name)[-400_000:]}\n"
                                for name, status in self._status.items()),
-            "profile.txt": "".join(self._text(Path(RESULTS[name]).with_suffix(".txt").name)
-                                   for name in told if name.startswith("profile")),
+            "profile.txt": "".join(self._text(f"{name}.txt") for name in told if name.startswith("profile")),
         }  # fmt: skip
         for name, text in texts.items():
             if text:
@@ -131,7 +128,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--within", type=float, default=1e9, help="seconds for all of them")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ROOT / "bench/results/device")))
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--workers", type=int, default=10, help="tests side by side")
+    parser.add_argument("--workers", type=int, default=11, help="tests side by side")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     args.steps = [step.split("+") for step in args.phases or PHASES]

@@ -1,6 +1,7 @@
 """`gpupipe bench` of one entry of the matrix, every figure kept as soon as it is known.
 
-    python bench/matrix.py h264|hevc|hevc10-4k|x264 [--device cuda] [--frames N] [--runs 3] [--only ROWS] [--json FILE]
+    python bench/matrix.py h264|hevc|hevc10-4k|x264 [--device cuda] [--frames N] [--runs 3] [--only ROWS] [--small]
+                           [--json FILE]
 
 FILE holds the report when it is whole, and until then what `measure` has said: {"partial": {label: [rates]}}.
 """
@@ -13,12 +14,13 @@ import os
 import re
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does; read when torch is loaded
 
-from gpupipe.bench import Request, bench
+from gpupipe.bench import RECIPES, Request, bench
 from gpupipe.bench.text import lines
 
 ALL = "decode,convert-2,encode,whole,encoder-alone,decode-1,steps-1"
@@ -30,6 +32,11 @@ MATRIX: dict[str, tuple[str, str, int, str]] = {
 }
 """By name: codec of the clip, encoder, frames, rows."""
 SAID = re.compile(r"run \d+ of \d+: (.*): ([0-9.]+) frames a second")
+
+
+def small(codec: str) -> None:
+    """Makes a recipe's pictures small."""
+    RECIPES[codec] = replace(RECIPES[codec], width=320, height=180, bitrate=400_000)
 
 
 class Kept:
@@ -56,9 +63,12 @@ def main() -> None:
     parser.add_argument("--frames", type=int, help="of the clip")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", help="these rows, as for `gpupipe bench`; `all` for all of them")
+    parser.add_argument("--small", action="store_true", help="small pictures: it is only tried whether it runs")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     codec, encode, frames, only = MATRIX[args.name]
+    if args.small:
+        small(codec)
     frames, only = args.frames or frames, args.only or only
     only = "" if only == "all" else only
     command = f"gpupipe bench --codec {codec} --encode {encode} --frames {frames} --runs {args.runs}"

@@ -2,7 +2,7 @@
 
     python bench/models.py [--device cuda:0] [--cards NAME ...] [--engines NAME ...] [--size 1920x1080]
                            [--precision fp16] [--batch 1] [--cache FOLDER] [--pipeline FRAMES]
-                           [--json bench/results/models_h200.json]
+                           [--small] [--json bench/results/models_h200.json]
 
 Each row: milliseconds a picture called from Python and replayed from a CUDA Graph (the median of several), how many
 times eager of the same run that is, dB against fp32 on the same device (200: no difference), seconds to build from
@@ -29,6 +29,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does;
 import torch
 
 from bench import measured
+from bench.matrix import small
 from bench.measured import captured, head, keep
 from gpupipe.bench.clip import RECIPES, make_clip
 from gpupipe.device.timing import seconds_of
@@ -174,6 +175,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--cache", type=Path, help="ends in /gpupipe where --pipeline is to find it")
     parser.add_argument("--pipeline", type=int, default=0, metavar="FRAMES")
+    parser.add_argument("--small", action="store_true", help="small pictures in --pipeline: whether it runs")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -201,6 +203,8 @@ def main() -> None:
         for name in args.cards:
             rows += _card(find(name), args)
             keep(args.json, report | {"rows": [asdict(made) for made in rows]})
+        if args.small:
+            small("h264")
         if args.pipeline:
             report["pipeline"] = pipeline(args.pipeline, args, Path(scratch))
             keep(args.json, report | {"rows": [asdict(made) for made in rows]})

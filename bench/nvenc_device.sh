@@ -13,10 +13,10 @@ export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 GPUPIPE_REQ
 env -u LD_LIBRARY_PATH ldd "$place/shim/libnvidia-encode.so.1" | grep -i 'not found' && exit 2
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 python3 -c 'import PyNvVideoCodec as n; print(n.__version__, n._PyNvVideoCodec.__file__, n.GetEncoderCaps(gpuid=0, codec="hevc")["num_max_bframes"])' || exit 2
-timeout "${LIMIT:-210}" python3 -m pytest -q -rA -n "${WORKERS:-4}" -p no:cacheprovider -m nvenc --timeout 60 --durations 8 \
+timeout "${LIMIT:-210}" python3 -m pytest -q -rA -n "${WORKERS:-4}" -p no:cacheprovider -p no:benchmark -m nvenc --timeout 60 --durations 8 \
   tests/gpu/test_nvenc_order_gpu.py tests/gpu/test_nvenc_gpu.py tests/nvenc_shim/test_wheel_options.py \
-  --junitxml "$out/nvenc.xml" > "$out/nvenc.log" 2>&1
+  -p bench.told --told "$out/nvenc.json" > "$out/nvenc-tests.log" 2>&1
 code=$?
-grep -E ' dB$|copies  |bytes, of them|libnvidia-encode is' "$out/nvenc.log"
-grep -E '^(E  |FAILED|ERROR|SKIPPED|[0-9.]+s )|passed|failed' "$out/nvenc.log" | cut -c1-300 | tail -n 70
+grep -E ' dB$|copies  |bytes, of them|libnvidia-encode is' "$out/nvenc-tests.log"
+grep -E '^(E  |FAILED|ERROR|SKIPPED|[0-9.]+s )|passed|failed' "$out/nvenc-tests.log" | cut -c1-300 | tail -n 70
 exit $code

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench import verdicts
-from bench.matrix import MATRIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,25 +58,45 @@ def _pytest(name: str, *paths: str, workers: int = 0) -> Callable[[Setting], lis
         side = ["-n", str(count), "--dist", "worksteal"] if count > 1 else []
         left_out = [] if ALONE in paths else ["--ignore", ALONE]
         told = ["-p", "bench.told", "--told", str(setting.work / f"{name}.json")]
-        options = ["-q", "-p", "no:cacheprovider", "-m", "gpu and not nvenc", "--timeout", "150", "--durations", "15"]
+        options = [
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:benchmark",
+            "-m",
+            "gpu and not nvenc",
+            "--timeout",
+            "150",
+            "--durations",
+            "15",
+        ]
         return [PYTHON, "-m", "pytest", *options, *left_out, *side, *told, *paths]
 
     return command
 
 
 def _script(
-    name: str, *words: str, quick: tuple[str, ...] = (), device: str = "cuda"
+    name: str, *words: str, quick: tuple[str, ...] = (), device: str = "cuda", result: str = "", entry: str = ""
 ) -> Callable[[Setting], list[str]]:
-    """bench/NAME.py with `--json`, and other words where it is only tried. `device` is what CUDA is called there."""
+    """bench/NAME.py with `--json`, and other words where it is only tried.
+
+    Args:
+        name: of the script.
+        words: for it; CACHE and STILL stand for paths.
+        quick: instead of those.
+        device: what it calls CUDA; empty where it takes no `--device`.
+        result: its JSON is called so, else as the script is.
+        entry: its first word, either way.
+    """
 
     def command(setting: Setting) -> list[str]:
-        script = name.partition(" ")[0]
-        told = quick if setting.quick else words
-        named = [setting.device if setting.device == "cpu" else device] if device else []
         places = {"CACHE": str(setting.cache), "STILL": str(setting.still)}
-        return [PYTHON, f"bench/{script}.py", *name.split(" ")[1:], *(places.get(word, word) for word in told),
-                *(["--device", *named] if named else []),
-                "--json", str(setting.work / f"{name.replace(' ', '-')}.json")]  # fmt: skip
+        told = [places.get(word, word) for word in (quick if setting.quick else words)]
+        if device:
+            told += ["--device", "cpu" if setting.device == "cpu" else device]
+        json = ["--json", str(setting.work / f"{result or name}.json")]
+        return [PYTHON, f"bench/{name}.py", *filter(None, [entry]), *told, *json]
 
     return command
 
@@ -88,33 +107,33 @@ def _nvenc(setting: Setting) -> list[str]:
 
 
 def _matrix(name: str, seconds: int) -> Phase:
-    quick = ("--frames", "12", "--runs", "1", "--only", "all")
-    return Phase(seconds, _script(f"matrix {name}", quick=quick), verdicts.matrix(name))
+    quick = ("--frames", "60", "--runs", "1", "--only", "all", "--small")
+    return Phase(seconds, _script("matrix", quick=quick, result=name, entry=name), verdicts.matrix(name))
 
 
-def _profile(encode: str) -> Phase:
-    quick = ("--encode", encode if encode == "mjpeg" else "prores", "--frames", "12", "--seconds", "0.5")
+def _profile(name: str, encode: str) -> Phase:
+    quick = ("--encode", encode, "--frames", "60", "--seconds", "1", "--small")
     words = ("--encode", encode, "--frames", "6000")
-    return Phase(55, _script(f"pipeline_profile {encode}", *words, quick=quick), lambda _: ())
+    return Phase(55, _script("pipeline_profile", *words, quick=quick, result=name), lambda _: ())
 
 
 _MODELS = ("--cache", "CACHE", "--cards", "realesr-animevideov3-x2", "span-ch48-x2", "ffdnet-color", "multistyle26")
 _FACES = ("--cache", "CACHE", "--face", "STILL")
 PHASES: dict[str, Phase] = {
-    "tests": Phase(190, _pytest("tests", *GPU_TESTS, workers=10), verdicts.tests),
+    "tests": Phase(190, _pytest("tests", *GPU_TESTS, workers=16), verdicts.tests),
     "nvenc": Phase(205, _nvenc, verdicts.tests, on_cpu=False),
     "prores": Phase(105, _script("prores", "--seconds", "0.8", device=""), verdicts.prores, on_cpu=False),
-    "profile-prores": _profile("prores_torch"),
+    "profile-prores": _profile("profile-prores", "prores_torch"),
     "h264": _matrix("h264", 130),
     "hevc": _matrix("hevc", 100),
     "growth": Phase(80, _pytest("growth", ALONE), verdicts.tests),
-    "profile-mjpeg": _profile("mjpeg"),
+    "profile-mjpeg": _profile("profile-mjpeg", "mjpeg"),
     "hevc10-4k": _matrix("hevc10-4k", 95),
     "x264": _matrix("x264", 60),
     "models": Phase(
         200,
         _script("models", *_MODELS, "--pipeline", "1200", quick=(*_MODELS[:4], "--size", "64x48", "--pipeline", "12",
-                "--engines", "eager"), device="cuda:0"),
+                "--engines", "eager", "--precision", "fp32", "--small"), device="cuda:0"),
         verdicts.models,
     ),
     "faces": Phase(
@@ -126,11 +145,9 @@ PHASES: dict[str, Phase] = {
     "observers": Phase(95, _script("observers", "--rounds", "7", quick=("--rounds", "1", "--frames", "50")),
                        verdicts.observers),
     "warp": Phase(25, _script("warp", quick=("--size", "64x48")), verdicts.warp),
-    "two-gpus": Phase(140, _script("two_gpus", "--frames", "24000", device=""), verdicts.two_gpus, on_cpu=False),
+    "two-gpus": Phase(
+        140, _script("two_gpus", "--frames", "30000", "--seconds", "2", device="", result="two-gpus"), verdicts.two_gpus, on_cpu=False
+    ),
     "tests-two": Phase(100, _pytest("tests-two", "tests/gpu/test_devices_gpu.py"), verdicts.tests),
 }  # fmt: skip
 """By name."""
-RESULTS = {**{name: f"matrix-{name}.json" for name in MATRIX}, "two-gpus": "two_gpus.json",
-           "profile-prores": "pipeline_profile-prores_torch.json",
-           "profile-mjpeg": "pipeline_profile-mjpeg.json"}  # fmt: skip
-"""Files of results that are not called as their phase is."""

@@ -1,7 +1,7 @@
 """Where the time of a pipeline goes: kernels, copies and waits by thread, and who has Python's lock.
 
     python bench/pipeline_profile.py [--encode prores_torch] [--recipe h264] [--frames 6000] [--seconds 2]
-                                     [--device cuda] [--json FILE]
+                                     [--device cuda] [--small] [--json FILE]
 
 Runs of decode, warp, overlay and encoder, nothing written: one as it is, one of which torch.profiler sees so many
 seconds (CUPTI: kernels and copies of the GPU, calls of the CUDA runtime of all threads), and two that py-spy looks
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does; read when torch is loaded
 
+from bench.matrix import small
 from gpupipe.bench.chain import ENCODES, built_in, encoded
 from gpupipe.bench.clip import RECIPES, make_clip
 from gpupipe.bench.flow import Run, unwritten
@@ -85,11 +86,11 @@ def threads() -> dict[int, str]:
     return found
 
 
-def beside(run: Callable[[], Run], look: Callable[[], None]) -> Run:
-    """A run with a look into it by another thread, once its lanes are at work."""
+def beside(run: Callable[[], Run], look: Callable[[], None], *, lanes: bool) -> Run:
+    """A run with a look into it by another thread, once its lanes, where it has any, are at work."""
 
     def waits() -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + (20 if lanes else 0)
         while time.monotonic() < deadline and not any(t.name.startswith("runner") for t in threading.enumerate()):
             time.sleep(0.02)
         time.sleep(SETTLED)
@@ -103,7 +104,7 @@ def beside(run: Callable[[], Run], look: Callable[[], None]) -> Run:
         looker.join(90)
 
 
-def profiled(run: Callable[[], Run], seconds: float, cuda: bool) -> tuple[Run, list[Any], dict[int, str]]:
+def profiled(run: Callable[[], Run], seconds: float, *, cuda: bool) -> tuple[Run, list[Any], dict[int, str]]:
     """A run, and what torch.profiler saw of some seconds of it."""
     from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415
 
@@ -120,7 +121,7 @@ def profiled(run: Callable[[], Run], seconds: float, cuda: bool) -> tuple[Run, l
             names.update(threads())
         seen.extend(profiler.profiler.kineto_results.events())
 
-    return beside(run, look), seen, names
+    return beside(run, look, lanes=cuda), seen, names
 
 
 def covered(spans: Iterable[tuple[int, int]]) -> int:
@@ -173,7 +174,7 @@ def _table(title: str, events: Iterable[Any], key: Callable[[Any], str], seconds
                     for name, (ms, count) in rows]  # fmt: skip
 
 
-def spied(run: Callable[[], Run], seconds: float, folder: Path, *, lock: bool) -> list[str]:
+def spied(run: Callable[[], Run], seconds: float, folder: Path, *, lock: bool, lanes: bool) -> list[str]:
     """What py-spy sees: of whoever holds Python's lock, or of all threads that are on a processor."""
     if PY_SPY is None:
         return ["py-spy is not here: nobody knows who holds Python's lock"]
@@ -192,7 +193,7 @@ def spied(run: Callable[[], Run], seconds: float, folder: Path, *, lock: bool) -
         if not raw.exists():
             said.append(f"py-spy: {done.stderr.strip()[-300:]}")
 
-    beside(run, look)
+    beside(run, look, lanes=lanes)
     if not raw.exists():
         return said
     samples = [line.rpartition(" ")[::2] for line in raw.read_text(encoding="utf-8").splitlines()]
@@ -218,8 +219,11 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=6000)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true", help="small pictures: it is only tried whether it runs")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    if args.small:
+        small(args.recipe)
     told: list[str] = []
     figures: dict[str, object] = {"encode": args.encode}
 
@@ -246,11 +250,11 @@ def main() -> None:
         say(f"##### {args.recipe} -> warp, overlay -> {plan.encoder.encoder}: {found.rate:.0f} frames/s, "
             f"{found.cores:.1f} cores, start-up {found.startup:.2f} s; {plan.sessions} sessions, batch {plan.batch}",
             f"late by the lock (median / 95 % / most): {lock.words()}")  # fmt: skip
-        under, events, names = profiled(run, args.seconds, cuda)
+        under, events, names = profiled(run, args.seconds, cuda=cuda)
         figures["rate_profiled"] = under.rate
         say(f"under torch.profiler: {under.rate:.0f} frames/s", *summary(events, names, args.seconds))
-        say(*spied(run, args.seconds, folder, lock=True))
-        say(*spied(run, args.seconds, folder, lock=False))
+        say(*spied(run, args.seconds, folder, lock=True, lanes=cuda))
+        say(*spied(run, args.seconds, folder, lock=False, lanes=cuda))
 
 
 if __name__ == "__main__":

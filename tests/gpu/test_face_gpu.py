@@ -51,7 +51,7 @@ RESTYLE = {
 
 @pytest.fixture(autouse=True)
 def _weights(fetched) -> None:
-    fetched("centerface", "multistyle26", "dlib-face-embedding")
+    fetched("centerface", "multistyle26")
 
 
 @pytest.fixture(scope="module")
