@@ -41,10 +41,11 @@ def run(config: Path, clip: Path, output: Path, *, device: str, cache: Path) -> 
 
     `cache` is the folder that holds `gpupipe/` with weights and engines.
     """
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, "-m", "gpupipe", "run", str(config), str(clip), str(output), "--json", "--overwrite",
          "--device", device],
-        env=os.environ | {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        env=os.environ | {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": paths}, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     if done.returncode:

@@ -14,8 +14,16 @@ if TYPE_CHECKING:
 
     from bench.verdicts import Found, Verdict
 
-GPU_TESTS = ("tests/gpu", "tests/ops/test_color_triton.py", "tests/stages/test_on_cuda.py", "tests/cli/test_doctor.py")
+GPU_TESTS = (
+    "tests/gpu",
+    "tests/ops/test_color_triton.py",
+    "tests/ops/test_warp_triton.py",
+    "tests/stages/test_on_cuda.py",
+    "tests/cli/test_doctor.py",
+)
 """Other files of tests import what a GPU machine may lack."""
+NETWORKS = tuple(f"tests/gpu/test_{name}_gpu.py" for name in ("model", "networks", "face"))
+"""Once more, where TensorRT and all weights are there."""
 ALONE = "tests/gpu/test_memory_gpu.py"
 """Wants the GPU for itself."""
 PYTHON = sys.executable
@@ -138,7 +146,7 @@ PHASES: dict[str, Phase] = {
     ),
     "faces": Phase(
         170,
-        _script("faces", *_FACES, "--pipeline", "1800", quick=(*_FACES, "--size", "320x180", "--faces", "0", "1",
+        _script("faces", *_FACES, "--pipeline", "1200", quick=(*_FACES, "--size", "320x180", "--faces", "0", "1",
                 "--every", "1", "--engines", "eager", "--batch", "2", "--pipeline", "4"), device="cuda:0"),
         verdicts.faces,
     ),
@@ -146,8 +154,12 @@ PHASES: dict[str, Phase] = {
                        verdicts.observers),
     "warp": Phase(25, _script("warp", quick=("--size", "64x48")), verdicts.warp),
     "two-gpus": Phase(
-        140, _script("two_gpus", "--frames", "30000", "--seconds", "2", device="", result="two-gpus"), verdicts.two_gpus, on_cpu=False
+        150,
+        _script("two_gpus", "--frames", "30000", "--seconds", "2", device="", result="two-gpus"),
+        verdicts.two_gpus,
+        on_cpu=False,
     ),
+    "tests-networks": Phase(120, _pytest("tests-networks", *NETWORKS, workers=8), verdicts.tests),
     "tests-two": Phase(100, _pytest("tests-two", "tests/gpu/test_devices_gpu.py"), verdicts.tests),
 }  # fmt: skip
 """By name."""

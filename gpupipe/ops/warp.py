@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -49,8 +50,13 @@ def sample(rgb_nchw: torch.Tensor, grid: torch.Tensor, filter_: Interpolation, b
     """Samples (N, 3, H, W) along a grid; the result has the input's dtype.
 
     `grid_sample` wants one dtype for both, and a half precision grid is off by up to half a pixel at 1080p, so half
-    precision pixels are sampled in float32. bicubic is Keys' with a = -0.75, as OpenCV's.
+    precision pixels are sampled in float32. bicubic is Keys' with a = -0.75, as OpenCV's. On a GPU bilinear is a kernel
+    of our own where triton is installed, which makes no float32 copies of the pictures.
     """
+    if filter_ == "bilinear" and rgb_nchw.is_cuda and find_spec("triton") is not None:
+        from gpupipe.ops.warp_triton import bilinear  # noqa: PLC0415  machines without a GPU have no triton
+
+        return bilinear(rgb_nchw, grid, border)
     pictures = rgb_nchw.to(torch.float32)
     out = grid_sample(
         pictures,

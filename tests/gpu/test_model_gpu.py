@@ -167,7 +167,8 @@ def test_a_memory_cap_makes_windows_smaller_and_pixels_stay() -> None:
 
 
 def run(cache: Path, config: Path, clip: Path, out: Path) -> tuple[dict, str]:
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache.parent), "PYTHONPATH": str(ROOT)}
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache.parent), "PYTHONPATH": paths}
     command = [sys.executable, "-m", "gpupipe", "run", str(config), str(clip), str(out), "--json", "--device", "cuda:0"]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=280, check=False, cwd=out.parent

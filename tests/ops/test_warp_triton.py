@@ -1,0 +1,96 @@
+"""The Triton kernel against grid_sample: on the GPU, and by Triton's interpreter where there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gpupipe.ops import warp
+
+ROOT = Path(__file__).resolve().parents[2]
+MAPS = {
+    "turned": [[0.9, 0.3, -2.0], [-0.2, 1.1, 3.0], [0.0, 0.0, 1.0]],
+    "shrunk": [[0.2, 0.0, 9.0], [0.0, 0.3, 5.0], [0.0, 0.0, 1.0]],
+    "pinned": [[1.0, 0.1, 1.0], [0.0, 1.0, 0.0], [0.004, 0.002, 1.0]],
+    "identity": np.eye(3).tolist(),
+    "far": [[0.001, 0.0, 500.0], [0.0, 0.001, 0.0], [0.0, 0.0, 1.0]],
+}
+SIZES = ((37, 6), (1, 1), (321, 241), (1920, 1080))
+
+
+def compare(device: str, sizes: tuple[tuple[int, int], ...] = SIZES) -> None:
+    """Every map, border, dtype and size; at most one step of the result's precision apart."""
+    from gpupipe.ops.warp_triton import BORDERS, bilinear  # noqa: PLC0415  (reads the environment)
+
+    random = torch.Generator().manual_seed(3)
+    for width, height in sizes:
+        for matrix in MAPS.values():
+            grid = warp.sampling_grid(np.array(matrix), width, height, torch.device(device))
+            # Places are float32 too: at 1920 pixels they are out by some ten-thousandths, and so is noise sampled there.
+            for dtype, most in ((torch.float16, 2**-10), (torch.float32, 3e-5 + 4e-7 * width)):
+                rgb = (torch.rand((2, 3, height, width + 5), generator=random) * 1.2 - 0.1).to(device, dtype)[..., 2:-3]
+                for border in BORDERS:
+                    wanted = torch.nn.functional.grid_sample(
+                        rgb.float(), grid.expand(2, -1, -1, -1), padding_mode=warp._PADDING[border], align_corners=False
+                    )
+                    got = bilinear(rgb, grid, border)
+                    assert got.dtype == dtype
+                    assert got.shape == rgb.shape
+                    assert (got.float() - wanted.to(dtype).float()).abs().max() <= most, (width, matrix, dtype, border)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed; the gpu tests run the kernel")
+def test_kernel_in_the_interpreter() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", __file__],
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+def test_kernel_compiles_for_a_gpu() -> None:
+    """To machine code of compute capability 9.0, which needs no GPU: what the interpreter lets pass may not compile."""
+    program = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from gpupipe.ops.warp_triton import _bilinear
+for pixels in ("*fp16",):
+    for border in (0, 1, 2):
+        constants = dict(BORDER=border, ROWS=4, COLUMNS=128)
+        kinds = dict(in_ptr=pixels, out_ptr=pixels, grid_ptr="*fp32")
+        names = [p.name for p in _bilinear.params]
+        signature = {n: "constexpr" if n in constants else kinds.get(n, "i32") for n in names}
+        source = ASTSource(fn=_bilinear, signature=signature, constexprs=constants)
+        assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.gpu
+def test_kernel_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare("cuda")
+    rgb = torch.rand((2, 3, 90, 160), device="cuda")
+    grid = warp.sampling_grid(np.array(MAPS["turned"]), 160, 90, torch.device("cuda"))
+    ours = warp.sample(rgb, grid, "bilinear", "edge")
+    with monkeypatch.context() as patch:
+        patch.setattr(warp, "find_spec", lambda _: None)
+        theirs = warp.sample(rgb, grid, "bilinear", "edge")
+    assert float((ours - theirs).abs().max()) < 1e-4
+
+
+if __name__ == "__main__":
+    compare("cpu", SIZES[:2])
