@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from references import by_ncnn
 
 from gpupipe.engines.running import Running
 from gpupipe.engines.select import Built
@@ -39,26 +40,12 @@ def test_every_card_is_named_as_its_file():
 
 @pytest.mark.parametrize("name", SUPER_RESOLUTION)
 def test_super_resolution_gives_what_ncnn_gives(name, cache, picture):
-    import ncnn  # noqa: PLC0415  (the reference, only here)
-
     card = find(name)
     files = fetch(card, cache)
     if card.halo > 30:
         picture = picture[:17, :24].copy()  # a slow one
     ours = load(card, files)(_tensor(picture))[0].numpy()
-    net = ncnn.Net()
-    net.opt.use_vulkan_compute = False
-    net.opt.num_threads = 2
-    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
-    net.opt.use_bf16_storage = False
-    assert net.load_param(str(files["param"])) == 0
-    assert net.load_model(str(files["bin"])) == 0
-    pixels = np.ascontiguousarray(_tensor(picture)[0].numpy())  # a Mat borrows them: they must outlive it
-    with net.create_extractor() as extractor:
-        extractor.input("data", ncnn.Mat(pixels))
-        code, out = extractor.extract("output")
-        assert code == 0
-        theirs = np.array(out)  # a copy: the extractor's memory goes with it
+    theirs = by_ncnn(files, _tensor(picture))[0][0]
     assert ours.shape == theirs.shape == (3, picture.shape[0] * card.scale, picture.shape[1] * card.scale)
     assert np.abs(ours - theirs).max() < 1e-3
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import get_args
 
-import dlib
 import numpy as np
 import pytest
 import torch
+from references import by_dlib
 from torch.nn import functional
 
 from gpupipe.errors import MediaError
@@ -36,11 +36,10 @@ def _crops(face):
 
 def test_embedding_is_dlibs(model, files, face):
     crops = _crops(face)
-    theirs = dlib.face_recognition_model_v1(str(files["dat"]))
     ours = model(crops).numpy()
-    for mine, crop in zip(ours, crops.permute(0, 2, 3, 1).numpy().astype(np.uint8), strict=True):
-        reference = np.array(theirs.compute_face_descriptor(np.ascontiguousarray(crop)))
-        assert np.abs(mine - reference).max() < 2e-6
+    for mine, crop in zip(ours, crops.split(1), strict=True):
+        (reference,) = by_dlib(files["dat"], crop)
+        assert np.abs(mine - reference[0]).max() < 2e-6
     assert np.linalg.norm(ours[0] - ours[1]) < 0.6 < np.linalg.norm(ours[0] - ours[2])
 
 

@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from references import by_onnxruntime
 from test_onnx_operators import build
 from torch.export import Dim
 
@@ -26,22 +27,10 @@ def centerface(cache):
     return load(card, files), files["onnx"]
 
 
-def _onnxruntime(path, picture):
-    """CenterFace's file says 10 pictures of 32 x 32, and works for any."""
-    model = onnx.load(path)
-    for value in (*model.graph.input, *model.graph.output):
-        if value.name in {"input.1", "537", "538", "539", "540"}:
-            value.type.tensor_type.ClearField("shape")
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # it would warn of weights among the inputs
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return session.run(None, {"input.1": picture.numpy()})
-
-
 def test_centerface_gives_what_onnxruntime_gives(centerface, face):
     model, path = centerface
     for part in (face, face[..., 64:320, 96:320].flip(-1).repeat(2, 1, 1, 1)):
-        ours, theirs = model(part * 255), _onnxruntime(path, part * 255)
+        ours, theirs = model(part * 255), by_onnxruntime(path, part * 255)
         assert [tuple(one.shape) for one in ours] == [one.shape for one in theirs]
         assert theirs[0].max() > 0.5, "no face shows nothing"
         for mine, reference in zip(ours, theirs, strict=True):
@@ -60,12 +49,12 @@ def test_centerface_exports_with_any_size(centerface, face):
 def test_styles_are_what_onnxruntime_gives(cache, face):
     card = find("multistyle26")
     files = fetch(card, cache)
-    model, session = load(card, files), onnxruntime.InferenceSession(str(files["onnx"]))
+    model = load(card, files)
     two = torch.zeros(26)
     two[3], two[12] = 0.25, 0.75
     for part, style in ((face[..., :256, :256], two), (face[..., 100:232, 60:160], torch.eye(26)[7])):
         ours = model(part, style).numpy()
-        (theirs,) = session.run(None, {"image": part.numpy(), "style_weights": style.numpy()})
+        (theirs,) = by_onnxruntime(files["onnx"], part, style)
         assert ours.shape == theirs.shape
         assert ours.std() > 0.1
         assert np.abs(ours - theirs).max() < 1e-4
