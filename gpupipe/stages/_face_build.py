@@ -51,12 +51,13 @@ def build(stage: Face, source: FrameFormat) -> Line:
     settings, device = stage.settings, torch.device(source.device)
     following = _following(stage, source)
     wide, high = (-(-side // STEP) * STEP for side in following.look[:2])
-    detector = _detector(stage, (wide, high), source, stage.rows)
+    detector = _detector(stage, (wide, high), source, stage.rows, "whole pictures")
     identity = _identity(settings.track.card, source) if stage.identifies else None
     size = (source.width, source.height)
+    closer = _detector(stage, (SIDE, SIDE), source, _CROPS, "faces") if settings.detect.refine else None
     sight = Sight(
         detector, following, size, embed=identity, width=identity.width if identity else 0,
-        refine=Refine(_detector(stage, (SIDE, SIDE), source, _CROPS), device) if settings.detect.refine else None,
+        refine=None if closer is None else Refine(closer, device),
     )  # fmt: skip
     chooser = _chooser(settings, size, _reference(stage, identity))
     rework, end = None, 0
@@ -95,12 +96,12 @@ class _Maps(torch.nn.Module):
         return torch.cat(self.network(rgb * 255), 1)
 
 
-def _detector(stage: Face, size: tuple[int, int], source: FrameFormat, batch: int) -> Detector:
-    """(N, 3, h, w) R'G'B' 0..255 to four maps; `size` is the width and height of what it sees."""
+def _detector(stage: Face, size: tuple[int, int], source: FrameFormat, batch: int, what: str) -> Detector:
+    """(N, 3, h, w) R'G'B' 0..255 to four maps; `size` is the width and height of `what` it sees."""
     name = stage.settings.detect.card
     card, files = card_of(name, "face-detection", f"{_WHERE}.detect.card")
     profile = Profile(batch, size[1], size[0], _precision(source, half=card.half), source.device)
-    network = _batched(stage, _Maps(load(card, files)), f"{name} {size[0]}x{size[1]}", profile, origin_of(card, files))
+    network = _batched(stage, _Maps(load(card, files)), f"{name} on {what}", profile, origin_of(card, files))
     stage.used[name] = network.engine
 
     def detect(rgb: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -112,6 +113,7 @@ def _detector(stage: Face, size: tuple[int, int], source: FrameFormat, batch: in
 def _batched(stage: Face, network: torch.nn.Module, name: str, profile: Profile, origin: str) -> Batched:
     """By the engine, and in the batches, that were chosen before, where they were; see `base.Stage.hold`."""
     held = stage.held.get(name)
+    assert held is not None or not stage.held, f"nothing was chosen for {name}"
     if held is not None:
         profile = replace(profile, batch=held.batch)
     engine = stage.settings.engine if held is None else held.engine
