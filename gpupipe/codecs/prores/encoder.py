@@ -46,7 +46,7 @@ class ProresEncoder:
             self._coder = Coder(source, self._profile, quantiser, rate=settings.rate)
         self._staging = PinnedBytes(lane)
         self._repeated: Repeated | None = None
-        if graphed and self._coder.graphable:
+        if graphed and self._coder.graphable and not source.alpha:
             self._repeated = Repeated(self._coder, source, graphed, lane)
             self._staging.room(graphed * self._coder.frame_bytes)  # pinned now: that would hold up decoders later
         self._alpha = False
