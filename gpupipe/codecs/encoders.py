@@ -44,7 +44,8 @@ class EncoderFacts:
     fields: bool = False
     """It keeps two fields apart, or codes every line by itself."""
     alpha: bool = False
-    """It is given alpha as a plane. That of others is no plane (PNG), or few decoders give it back (HEVC, VP9)."""
+    """It is given alpha as a plane, and a decoder gives the same back. That of others is no plane (PNG), or what is
+    opaque comes back as nearly so (prores_aw), or few decoders know of it (HEVC, VP9)."""
     counts: bool = False
     """It only counts frames: see `frame_numbers`."""
     scale: Scale | None = None
@@ -68,7 +69,7 @@ ENCODERS = (
         "prores_ks", ("prores",), usual=True, any_size=True, fields=True, alpha=True,
         scale=Scale("quantiser", 1, 64, None),
     ),
-    EncoderFacts("prores_aw", ("prores",), fields=True, alpha=True),
+    EncoderFacts("prores_aw", ("prores",), fields=True),
     EncoderFacts("mjpeg", ("mjpeg",), any_size=True, fields=True, scale=Scale("frame quantiser", 1, 100, 3)),
     EncoderFacts("mpeg1video", ("mpeg1video",), any_size=True, counts=True),
     EncoderFacts(
@@ -80,7 +81,6 @@ ENCODERS = (
     EncoderFacts("ffv1", ("ffv1",), any_size=True, fields=True, alpha=True),
     EncoderFacts("rawvideo", ("rawvideo",), any_size=True, fields=True),
     EncoderFacts("huffyuv", ("huffyuv",), fields=True),
-    EncoderFacts("ffvhuff", ("ffvhuff",), alpha=True),
     EncoderFacts("utvideo", ("utvideo",), fields=True, alpha=True),
     EncoderFacts("jpeg2000", ("jpeg2000",), any_size=True),
     EncoderFacts("png", ("png",), any_size=True),

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from gpupipe.codecs.matte import alpha_bits
-from gpupipe.format import PIXEL_FORMATS, PixelFormat, pixel_format
+from gpupipe.format import PIXEL_FORMATS, PixelFormat, pixel_format, without_alpha
 
 if TYPE_CHECKING:
     from av.video.format import VideoFormat
@@ -20,7 +20,7 @@ def losses(native: VideoFormat) -> tuple[str, ...]:
 
 def nearest_pixels(native: VideoFormat) -> tuple[PixelFormat, tuple[str, ...]]:
     """The format gpupipe works in for libav's `native`, and what is lost or changed on the way there."""
-    exact = pixel_format(native.name)
+    exact = pixel_format(without_alpha(native.name) or native.name)
     if exact is not None:
         return exact, ()
     parts = [c for c in native.components if not c.is_alpha]

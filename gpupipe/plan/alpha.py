@@ -50,7 +50,10 @@ def choose_alpha(video: VideoOutput, info: SourceInfo, choice: Choice) -> Alpha:
     if not bits and not hidden:
         return Alpha()
     if why is None:
-        return Alpha(bits, notes=(f"alpha: {bits} bit, straight, is carried to {choice.encoder}",))
+        notes = [f"alpha: {bits} bit, straight, is carried to {choice.encoder}"]
+        if info.video.codec == "exr":
+            notes.append("EXR is usually premultiplied; its alpha is taken as straight all the same")
+        return Alpha(bits, notes=tuple(notes))
     if video.alpha == "keep" or named:
         raise PlanError(f"the source's alpha cannot be kept: {why}", where=_WHERE, hint="see `alpha: drop`")
     return Alpha(warnings=(Notice("source-reduced", f"alpha dropped: {why}"),))

@@ -183,8 +183,7 @@ def test_tmcd_timecode(tmp_path, ffmpeg):
         ("yuv411p", "yuv422p", "yuv411p"),
         ("yuv410p", "yuv420p", "yuv410p"),
         ("yuv440p", "yuv444p", "yuv440p"),
-        ("yuva420p", "yuv420p", "alpha (8 bit) apart"),
-        ("yuva444p10le", "yuv444p10le", "alpha (10 bit) apart"),
+        ("yuva420p10be", "yuv420p10le", "alpha (10 bit) apart"),
         ("rgb24", "gbrp", "rgb24"),
         ("bgra", "gbrp", "alpha (8 bit) apart"),
         ("pal8", "gbrp", "pal8"),
@@ -201,6 +200,13 @@ def test_formats_without_own_arithmetic_take_the_nearest(native, ours, words):
     pixels, notes = nearest_pixels(av.VideoFormat(native, 64, 48))
     assert pixels.name == ours
     assert words in notes[0]
+
+
+@pytest.mark.parametrize("native", ["yuv420p", "yuva420p", "yuva444p10le", "gbrap12le"])
+def test_formats_with_own_arithmetic_are_themselves(native):
+    pixels, notes = nearest_pixels(av.VideoFormat(native, 64, 48))
+    assert pixels.name == native.replace("yuva", "yuv").replace("gbrap", "gbrp")
+    assert notes == ()
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,26 @@ def test_an_opaque_picture_is_resized_as_without_alpha(pixels: str, order: str) 
         assert (ours.double() - theirs.double()).abs().max() <= allowed
 
 
+@pytest.mark.parametrize("order", ["progressive", "tt"])
+@pytest.mark.parametrize("pixels", ["yuv420p", "yuv422p10le"])
+def test_chroma_that_is_not_seen_does_not_bleed_either(pixels: str, order: str) -> None:
+    source = FrameFormat(PIXEL_FORMATS[pixels], 64, 48, field_order=order, alpha=8)
+    luma, chroma, _, _ = source.plane_shapes
+    alpha = np.zeros(luma)
+    alpha[12:37, 9:50] = 255
+    color = np.full(chroma, 255)  # what is seen is 90, and all that a chroma sample near it could be mixed of
+    step_y, step_x = (luma[n] // chroma[n] for n in (0, 1))
+    color[4 // step_y : 46 // step_y, 5 // step_x : 56 // step_x] = 90
+    depth = source.pixels.depth
+    planes = [stored(p, depth)[None] for p in (np.full(luma, 50), color, color)]
+    window, target = Window(scale_x=Fraction(64, 90), scale_y=Fraction(48, 36)), source.with_(width=90, height=36)
+    made = WeightedRegrid(source, target, window, "lanczos")((*planes, stored(alpha, 8)[None]))
+    seen = made[3][0].numpy()[:: 36 // made[1].shape[1], :: 90 // made[1].shape[2]] > 8
+    assert set(made[1][0].numpy()[seen]) == {90}
+    bled = Regrid(source, target, window, "lanczos")((*planes, stored(alpha, 8)[None]))
+    assert set(bled[1][0].numpy()[seen]) != {90}
+
+
 @pytest.mark.parametrize("border", ["constant", "edge"])
 def test_warped_colours_are_weighted_and_nothing_darkens_at_the_border(border: str) -> None:
     bits, turn = 10, np.deg2rad(20)
