@@ -132,7 +132,8 @@ def test_chroma_that_is_not_seen_does_not_bleed_either(pixels: str, order: str) 
     alpha[12:37, 9:50] = 255
     color = np.full(chroma, 255)  # what is seen is 90, and all that a chroma sample near it could be mixed of
     step_y, step_x = (luma[n] // chroma[n] for n in (0, 1))
-    color[4 // step_y : 46 // step_y, 5 // step_x : 56 // step_x] = 90
+    margin = 2 if order == "progressive" else 6
+    color[(12 - margin) // step_y : (36 + margin) // step_y, 8 // step_x : 52 // step_x] = 90
     depth = source.pixels.depth
     planes = [stored(p, depth)[None] for p in (np.full(luma, 50), color, color)]
     window, target = Window(scale_x=Fraction(64, 90), scale_y=Fraction(48, 36)), source.with_(width=90, height=36)
