@@ -14,6 +14,7 @@ from gpupipe.media.probe import probe
 from gpupipe.media.segments import Timetable, timetable
 from gpupipe.media.timeline import resolve_range
 from gpupipe.plan import Plan, make_plan
+from gpupipe.render.learnt import learnt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ class Subject:
             output = output.model_copy(update={"video": video, "path": None})
         config = _with(config, output=output)
         path = self.folder / f"{name}{_suffix(output)}"
-        return make_plan(config, self.source, path, device=device or self.device)
+        return learnt(make_plan(config, self.source, path, device=device or self.device))
 
     def on_cpu(self, frames: int) -> Plan:
         """The same config on all cores of the CPU, with the encoder that it has for the codec. Raises PlanError."""

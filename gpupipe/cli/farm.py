@@ -101,7 +101,7 @@ def run(
         path = Path(source) if source is not None and url is None else None
         if url is not None:
             path = local_copy(url, cache_folder(cache))
-        plan = prepare(config, path, output, device=device, strict=strict, keep=True)
+        plan = prepare(config, path, output, device=device, strict=strict, keep=True, say=console.say)
         stops.kept = True
         announce(console, plan)
         farm = Farm(address, cores, patience, url, cache, lambda text: _tell(console, text), metrics_port)

@@ -12,14 +12,16 @@ from gpupipe.errors import ConfigError, PlanError
 from gpupipe.media.probe import probe
 from gpupipe.plan import Plan, make_plan
 from gpupipe.render.facts import inputs
+from gpupipe.render.learnt import learnt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def prepare(
-    config: Path, source: Path | None, output: Path | None, *, device: str | None, strict: bool, keep: bool = False
-) -> Plan:
+    config: Path, source: Path | None, output: Path | None, *, device: str | None, strict: bool, keep: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Plan:  # fmt: skip
     """Reads the config, looks at the source and plans. What the command line says overrides the config.
 
     With `keep` the plan is one of segments that are kept, whatever the config says. Relative paths, those in the
@@ -38,11 +40,14 @@ def prepare(
         raise ConfigError(
             "no output", where=str(config), hint="give OUTPUT on the command line or `output.path:` in the config"
         )
-    return plan_of(config, settings, source, output, device=device, strict=strict)
+    return plan_of(config, settings, source, output, device=device, strict=strict, say=say)
 
 
-def plan_of(path: Path, config: Config, source: Path, output: Path, *, device: str | None, strict: bool) -> Plan:
-    """The plan of a config that was read from `path`. Raises GpupipeError."""
+def plan_of(
+    path: Path, config: Config, source: Path, output: Path, *, device: str | None, strict: bool,
+    say: Callable[[str], None] = lambda _: None,
+) -> Plan:  # fmt: skip
+    """The plan of a config that was read from `path`; `say` is told what takes long. Raises GpupipeError."""
     info = probe(source)
     with whose_keys(path):
         plan = make_plan(config, info, output, device=device or config.device, strict=strict)
@@ -50,7 +55,7 @@ def plan_of(path: Path, config: Config, source: Path, output: Path, *, device: s
             from gpupipe.render.quality import check  # noqa: PLC0415  only where it is asked
 
             check(plan)
-    return plan
+        return learnt(plan, say)
 
 
 def apart(plan: Plan, config: Path) -> tuple[Path, ...]:

@@ -66,7 +66,7 @@ def command(
         console.log_to(log_file, config)
     stop = Event()
     with stopping(stop, console) as stops:
-        plan = prepare(config, input, output, device=device, strict=strict)
+        plan = prepare(config, input, output, device=device, strict=strict, say=console.say)
         stops.kept, console.file = plan.ledger, plan.source.path
         announce(console, plan)
         journal = Journal(console.first, console.say)

@@ -21,6 +21,7 @@ from gpupipe.journal import Journal
 from gpupipe.models.bind import bind
 from gpupipe.models.folder import engines
 from gpupipe.models.load import load
+from gpupipe.models.quantised import quantised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gpupipe.engines.base import Precision
     from gpupipe.format import FrameFormat
     from gpupipe.models.card import Card
+    from gpupipe.models.recipe import Recipe
 
 _PROBE = {"cpu": 32, "cuda": 256}
 """Side of the picture that a network's memory is measured with."""
@@ -46,6 +48,8 @@ class Wanted:
     tile: int | Literal["auto", "off"] = "auto"
     batch: int | Literal["auto"] = "auto"
     inputs: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
+    recipe: Recipe | None = None
+    """Of 8 bits, made for this network."""
     rows: int = 1
     """Pictures that come at once, at most."""
     room: int | None = None
@@ -60,11 +64,16 @@ def assemble(
     """The network of a card, prepared for pictures of a format and on its device.
 
     Raises:
-        EngineError: the engine that was named does not do it.
+        EngineError: the engine that was named does not do it, or the recipe is of another network.
         ShortMemoryError: there is too little even for the smallest tiles.
     """
     device, told = source.device, Journal() if journal is None else journal
-    bound = bind(card, load(card, files), wanted.inputs)
+    bound, recipe = bind(card, load(card, files), wanted.inputs), wanted.recipe
+    if recipe is not None:
+        try:
+            bound = quantised(bound, recipe)
+        except ValueError as error:
+            raise EngineError(str(error), where=f"model {card.name}") from error
     digest = "" if candidates(wanted.engine, device) == (named("eager"),) else digest_of(bound, origin_of(card, files))
     network = bound.to(device, dtype_of(wanted.precision))
     shape = Shape(source.height, source.width, card.scale, card.halo, card.multiple, card.minimum)
@@ -77,6 +86,7 @@ def assemble(
     running = Running(
         selector, shape, sizes, device=device, precision=wanted.precision,
         warn=lambda line: told.warn("out-of-memory", f"{card.name}: {line}"),
+        numbers="" if recipe is None else recipe.numbers,
     )  # fmt: skip
     try:
         with torch.inference_mode():

@@ -41,6 +41,8 @@ class Profile:
     channels: int = 3
     least: int = 0
     """Smallest batch that comes beside `batch`; 0 where all are of that size."""
+    numbers: Literal["", "int8", "fp8"] = ""
+    """What quantised convolutions compute in, see `models.quantised`; empty where there are none."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -53,7 +55,8 @@ class Profile:
         return dtype_of(self.precision)
 
     def __str__(self) -> str:
-        return f"{self.batch} x {self.width}x{self.height} in {self.precision} on {self.device}"
+        numbers = f"{self.numbers} and {self.precision}" if self.numbers else self.precision
+        return f"{self.batch} x {self.width}x{self.height} in {numbers} on {self.device}"
 
 
 class Engine(Protocol):

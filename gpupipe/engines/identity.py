@@ -59,7 +59,8 @@ def key_of(network: str, profile: Profile, engine: str, recipe: int, versions: d
     """The key of what `engine` builds of a network, by its digest, on this machine."""
     device, capability, version = _device(profile.device)
     return Key(
-        network=network, shape=profile.shape, least=profile.least, precision=profile.precision, engine=engine,
+        network=network, shape=profile.shape, least=profile.least, precision=profile.precision + profile.numbers,
+        engine=engine,
         recipe=recipe, versions=tuple(sorted(versions.items())), device=device, capability=capability, driver=version,
     )  # fmt: skip
 

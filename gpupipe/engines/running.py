@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import torch
 
@@ -34,15 +34,17 @@ class Running:
         sizes: what to begin with.
         device: `cpu` or `cuda:N`.
         precision: of the network.
+        numbers: of its quantised convolutions.
         warn: told in words when memory ran out and what follows.
     """
 
     def __init__(
         self, make: Callable[[Profile], Built], shape: Shape, sizes: Sizes, *,
-        device: str, precision: Precision, warn: Callable[[str], None],
+        device: str, precision: Precision, warn: Callable[[str], None], numbers: Literal["", "int8", "fp8"] = "",
     ) -> None:  # fmt: skip
         self._make, self._shape, self._warn = make, shape, warn
         self._device, self.precision, self.sizes = device, precision, sizes
+        self._numbers = numbers
         self._built: Built | None = None
 
     @property
@@ -53,7 +55,8 @@ class Running:
     @property
     def how(self) -> str:
         """The engine and its precision, in words."""
-        return f"{self._built.engine if self._built else 'no engine yet'} in {self.precision}"
+        numbers = f"{self._numbers} and {self.precision}" if self._numbers else self.precision
+        return f"{self._built.engine if self._built else 'no engine yet'} in {numbers}"
 
     def prepare(self) -> None:
         """Builds the network for the sizes at hand. Raises EngineError, and ShortMemoryError."""
@@ -75,7 +78,8 @@ class Running:
     def _ready(self) -> Built:
         if self._built is None:
             high, wide = self._shape.tiling(self.sizes.tile).window
-            self._built = self._make(Profile(self.sizes.batch, high, wide, self.precision, self._device))
+            sizes = (self.sizes.batch, high, wide)
+            self._built = self._make(Profile(*sizes, self.precision, self._device, numbers=self._numbers))
         return self._built
 
     def _shrink(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import importlib
 import logging
+import warnings
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
@@ -55,6 +56,12 @@ class TensorRT:
         """See `base.Engine`."""
         import torch  # noqa: PLC0415  see `base.Engine`
 
+        if profile.numbers:  # first: torch_tensorrt converts its operator where it finds it
+            with (
+                warnings.catch_warnings()
+            ):  # what torch deprecates, and CUDA code of modelopt's that is not needed here
+                warnings.simplefilter("ignore")
+                _import("modelopt.torch.quantization", "pip install 'gpupipe[int8]'")
         trt = _import("torch_tensorrt")
         with _Complaints() as complaints:
             try:
@@ -80,6 +87,8 @@ def _serialised(trt: Any, network: nn.Module, profile: Profile, timing: str) -> 
     """The engine, of batches from the profile's least on."""
     import torch  # noqa: PLC0415  see `base.Engine`
 
+    from gpupipe.models.quantised import marked  # noqa: PLC0415  imports torch
+
     smallest = (profile.least or profile.batch, *profile.shape[1:])
     if smallest == profile.shape:
         taken, dynamic = trt.Input(profile.shape, dtype=profile.dtype), None
@@ -91,6 +100,7 @@ def _serialised(trt: Any, network: nn.Module, profile: Profile, timing: str) -> 
     with torch.inference_mode(mode=False), torch.no_grad():  # an export looks at versions of tensors
         # Plain layout: of any other, torch_tensorrt 2.11 gives TensorRT the address of a copy that it drops at once.
         network = laid_out(copy.deepcopy(network), torch.contiguous_format)
+        marked(network)
         example = torch.zeros(profile.shape, dtype=profile.dtype, device=profile.device)
         exported = torch.export.export(network, (example,), dynamic_shapes=dynamic)
         engine = trt.dynamo.convert_exported_program_to_serialized_trt_engine(
@@ -164,12 +174,12 @@ class _Loaded:
         return out
 
 
-def _import(name: str) -> Any:
+def _import(name: str, hint: str | None = None) -> Any:
     """A library, whose absence or broken installation is an error of the engine."""
     try:
         return importlib.import_module(name)
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        raise EngineError(f"{name} cannot be imported: {first_line(error)}") from error
+        raise EngineError(f"{name} cannot be imported: {first_line(error)}", hint=hint) from error
 
 
 def _installed() -> Iterator[tuple[str, str]]:

@@ -58,6 +58,8 @@ class Graph(nn.Module):
         self.sizes = tuple(tuple(one) for one in sizes)
         self.inputs, self.outputs, self._steps = tuple(inputs), tuple(outputs), tuple(steps)
         self.layers = nn.ModuleList(step.run for step in self._steps if isinstance(step.run, nn.Module))
+        places = iter(range(len(self.layers)))
+        self._places = tuple(next(places) if isinstance(step.run, nn.Module) else None for step in self._steps)
         used = {name for step in self._steps for name in step.inputs} | set(self.outputs)
         self._buffers_of = {name: f"constant_{i}" for i, name in enumerate(n for n in constants if n in used)}
         for name, buffer in self._buffers_of.items():
@@ -82,8 +84,9 @@ class Graph(nn.Module):
         values.update(self._numbers)
         for name, buffer in self._buffers_of.items():
             values[name] = getattr(self, buffer)
-        for step, spent in zip(self._steps, self._spent, strict=True):
-            out = step.run(*[values[name] for name in step.inputs])
+        for step, place, spent in zip(self._steps, self._places, self._spent, strict=True):
+            run = step.run if place is None else self.layers[place]  # a layer may have been replaced
+            out = run(*[values[name] for name in step.inputs])
             if len(step.outputs) == 1:
                 values[step.outputs[0]] = out
             else:

@@ -89,22 +89,29 @@ def spread(count: int, plan: Plan) -> tuple[int, ...]:
     return tuple(first + (2 * n + 1) * (end - first) // (2 * count) for n in range(count))
 
 
-def stills(plan: Plan, ticks: Sequence[int]) -> tuple[Still, ...]:
+def stills(plan: Plan, ticks: Sequence[int], *, beyond: bool = False) -> tuple[Still, ...]:
     """The first picture at or after each tick, by the plan's own decoder and stages.
+
+    With `beyond`, ticks that no picture follows are left out.
 
     Each is found by seeking, so a long file costs no more than a short one; only an `fps` stage, which counts from the
     beginning on, makes all before it be decoded.
 
     Raises:
-        PlanError: no picture follows a tick.
+        PlanError: no picture follows a tick, or any tick.
         MediaError, DeviceError: as a run.
     """
     lane, journal = open_lane(plan.device), Journal()
     transform = make_transform(plan, lane, journal)
     found: dict[int, Still] = {}
     for tick in sorted(set(ticks)):
-        found[tick] = _still(plan, tick, lane, transform, journal)
-    return tuple(found[tick] for tick in ticks)
+        try:
+            found[tick] = _still(plan, tick, lane, transform, journal)
+        except PlanError:
+            if not (beyond and found):
+                raise
+            break
+    return tuple(found[tick] for tick in ticks if tick in found)
 
 
 def _still(plan: Plan, tick: int, lane: Lane, transform: Transform, journal: Journal) -> Still:

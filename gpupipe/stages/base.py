@@ -49,6 +49,16 @@ def seen(stage: Stage | type[Stage], source: FrameFormat) -> FrameFormat:
     return source if stage.alpha == "given" else source.with_(alpha=0)
 
 
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What a stage found in pictures of the clip."""
+
+    settings: BaseModel
+    """Its own, completed by what it found; it wants no pictures any more."""
+    warning: str = ""
+    """What the user must know of it, and did not ask for."""
+
+
 class Stage(Protocol):
     """One step of the chain; a base class for those who want its defaults.
 
@@ -92,6 +102,21 @@ class Stage(Protocol):
         Such as smaller tiles. Asked before the run where memory is short, and in it; each answer is one more step.
         """
         return None
+
+    def samples(self) -> int:
+        """Pictures from all over the clip that it must see before the plan is whole; 0 for none."""
+        return 0
+
+    def learn(self, source: FrameFormat, pictures: Sequence[tuple[torch.Tensor, ...]]) -> Learnt:
+        """Settings that follow from pictures; only where `samples` asks for some.
+
+        What it finds becomes part of the plan, and so is the same for all who render pieces of the run.
+
+        Args:
+            source: what comes in.
+            pictures: planes of it, on the host, in order and none twice: `samples` of them, fewer in a short clip.
+        """
+        raise AssertionError(f"{source}: it asks for no pictures, and got {len(pictures)}")
 
     def models(self) -> tuple[ModelUse, ...]:
         """The networks that it runs, for the report."""

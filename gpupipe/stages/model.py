@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -16,6 +16,7 @@ from gpupipe.models import folder
 from gpupipe.models.card import Card, Change, find
 from gpupipe.models.extras import extras, one_to_one
 from gpupipe.models.fetch import fingerprint, verify
+from gpupipe.models.recipe import Recipe
 from gpupipe.stages import base
 
 if TYPE_CHECKING:
@@ -58,8 +59,13 @@ class ModelSettings(base.Settings):
     """Of weights alone."""
     lora: Annotated[tuple[Change, ...], Field(strict=False)] = ()
     """Low-rank changes to the weights."""
-    precision: Literal["auto", "fp32", "fp16", "bf16"] = "auto"
-    """auto: fp16 on a GPU for sources of up to 10 bits, else fp32."""
+    precision: Literal["auto", "fp32", "fp16", "bf16", "int8", "fp8"] = "auto"
+    """auto: fp16 on a GPU for sources of up to 10 bits, else fp32. int8, fp8: as auto, but with convolutions in 8 bits,
+    as many as pictures of the clip show to keep `accuracy`."""
+    accuracy: float = Field(default=38.0, ge=20, le=60)
+    """dB against fp32 that 8 bits must keep, in each picture that they were not calibrated on."""
+    recipe: Annotated[Recipe, Field(strict=False)] | None = None
+    """Which convolutions and in what ranges; found by calibration, and part of the plan."""
     engine: Literal["auto", "eager", "inductor", "tensorrt"] = "auto"
     """auto: on a GPU the fastest of what is installed, measured; on the CPU eager."""
     tile: Tile = "auto"
@@ -75,6 +81,8 @@ class ModelSettings(base.Settings):
             raise ValueError("give a card or a path")
         if self.architecture is not None and self.path is None:
             raise ValueError("an architecture is of a path")
+        if self.recipe is not None and self.recipe.numbers != self.precision:
+            raise ValueError(f"the recipe is for {self.recipe.numbers}")
         return self
 
 
@@ -142,7 +150,12 @@ class Model(base.Stage):
         card, _ = self._model()
         use = "" if card.licence.commercial else ", no licence for commercial use"
         how = f"{self._precision(source)} on {source.device}, {self._engine(source.device)}"
-        notes = (f"{card.name}: {card.task} x{card.scale}, weights {card.licence.weights}{use}; {how}",)
+        notes: tuple[str, ...] = (
+            f"{card.name}: {card.task} x{card.scale}, weights {card.licence.weights}{use}; {how}",
+        )
+        if self.settings.recipe is not None:
+            slow = "" if "tensorrt" in how else "; no faster here, as only TensorRT computes in 8 bits"
+            notes = (*notes, f"{self.settings.recipe}{slow}")
         kept = "as it is" if card.scale == 1 else "scaled (bicubic)"
         return (*notes, f"the network does not see alpha, which is {kept}") if source.alpha else notes
 
@@ -155,8 +168,8 @@ class Model(base.Stage):
         return f"engine {there[0]}" if len(there) == 1 else f"engine: the fastest of {', '.join(there)}"
 
     def _precision(self, source: FrameFormat) -> Precision:
-        if self.settings.precision != "auto":
-            return self.settings.precision
+        if self.settings.precision not in {"auto", "int8", "fp8"}:
+            return cast("Precision", self.settings.precision)
         return "fp16" if source.pixels.name == "rgbf16" and self._model()[0].half else "fp32"
 
     def workspace(self, source: FrameFormat, free: int | None) -> int:
@@ -177,6 +190,32 @@ class Model(base.Stage):
         if self._model()[0].halo is None or (isinstance(settings.tile, int) and settings.tile < 128):
             return None
         return settings.model_copy(update={"tile": settings.tile // 2 if isinstance(settings.tile, int) else 512})
+
+    def samples(self) -> int:
+        """See `base.Stage`: in 8 bits it is calibrated first."""
+        from gpupipe.engines.calibrated import SAMPLES  # noqa: PLC0415  imports torch
+
+        return SAMPLES if self.settings.precision in {"int8", "fp8"} and self.settings.recipe is None else 0
+
+    def learn(self, source: FrameFormat, pictures: Sequence[tuple[torch.Tensor, ...]]) -> base.Learnt:
+        """The recipe of 8 bits; floats, and why, where there is none and `engine: auto` leaves the choice.
+
+        Raises EngineError where there is none and an engine is named.
+        """
+        from gpupipe.engines.calibrated import Asked, recipe_for  # noqa: PLC0415  imports torch
+
+        (card, files), settings, numbers = self._model(), self.settings, self.settings.precision
+        assert numbers == "int8" or numbers == "fp8", "it asked for no pictures"  # noqa: PLR1714  mypy narrows by ==
+        try:
+            asked = Asked(card, files, settings.inputs, numbers, settings.accuracy, source.device)
+            recipe = recipe_for(asked, [planes[0] for planes in pictures])
+        except EngineError as error:
+            if settings.engine != "auto":
+                hint = "use `engine: auto`, which goes on in floats, or less `accuracy`"
+                raise EngineError(error.message, where=error.where or f"model {card.name}", hint=hint) from error
+            floats = settings.model_copy(update={"precision": "auto"})
+            return base.Learnt(floats, f"{card.name} goes on in {self._precision(source)}: {error.message}")
+        return base.Learnt(settings.model_copy(update={"recipe": recipe}))
 
     def models(self) -> tuple[base.ModelUse, ...]:
         """See `base.Stage`."""
@@ -206,9 +245,13 @@ class Model(base.Stage):
 
         card, files = self._model()
         settings, held = self.settings, self._held
+        if self.samples():
+            hint = "make the plan by `gpupipe run` or `gpupipe plan`, which calibrate it"
+            raise EngineError(f"{settings.precision} was not calibrated", where=f"model {card.name}", hint=hint)
         wanted = Wanted(
             precision=self._precision(source), engine=settings.engine, tile=settings.tile, batch=settings.batch,
-            inputs=settings.inputs, rows=self._rows, room=self.workspace(source, free_bytes(source.device)),
+            inputs=settings.inputs, recipe=settings.recipe, rows=self._rows,
+            room=self.workspace(source, free_bytes(source.device)),
         )  # fmt: skip
         if held is not None:
             tile, batch = self._sizes(held)

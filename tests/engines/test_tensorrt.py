@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+from types import ModuleType
+
 import pytest
 import torch
 from trt_double import Library, install
 
 from gpupipe.engines.base import Profile
 from gpupipe.engines.cache import EngineCache
+from gpupipe.engines.check import agreement
 from gpupipe.engines.eager import Eager
 from gpupipe.engines.identity import digest_of
 from gpupipe.engines.select import Selector
@@ -15,6 +20,8 @@ from gpupipe.engines.tensorrt import TensorRT
 from gpupipe.errors import EngineError
 from gpupipe.faces.engine import Batched
 from gpupipe.journal import Journal
+from gpupipe.models.quantised import Quantiser, quantised
+from gpupipe.models.recipe import Layer, Recipe
 
 PROFILE = Profile(2, 8, 12, "fp32", "cpu")
 
@@ -156,6 +163,61 @@ def test_an_engine_that_does_not_deserialise_is_built_again(library, network, tm
         library.corrupt = False
         assert selector(PROFILE).engine == "tensorrt"
     assert len(library.built) == 3
+
+
+@pytest.fixture
+def modelopt(monkeypatch):
+    """A double of nvidia-modelopt 0.47: its operator, computed by torch's own fake quantisation."""
+
+    def quantize_op(x, amax, num_bits, exponent_bits, unsigned, narrow_range):
+        assert (num_bits, unsigned, narrow_range) == (8, False, False)
+        if exponent_bits:
+            return (x * (448 / amax)).clamp(-448, 448).to(torch.float8_e4m3fn).to(x.dtype) * (amax / 448)
+        if amax.numel() == 1:
+            return torch.fake_quantize_per_tensor_affine(x, float(amax) / 127, 0, -128, 127)
+        zeros = torch.zeros(amax.numel(), dtype=torch.int32)
+        return torch.fake_quantize_per_channel_affine(x, amax.flatten() / 127, zeros, 0, -128, 127)
+
+    for name in ("modelopt", "modelopt.torch", "modelopt.torch.quantization"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    with torch.library._scoped_library("tensorrt", "FRAGMENT") as made:
+        made.define(
+            "quantize_op(Tensor input, Tensor amax, int num_bits, int exponent_bits, bool unsigned, bool narrow_range) -> Tensor"
+        )
+        made.impl("quantize_op", quantize_op, "CPU")
+        made._register_fake("quantize_op", lambda x, *_: torch.empty_like(x))
+        yield
+
+
+def in_8_bits(numbers):
+    torch.manual_seed(2)
+    parts = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.PReLU(8), torch.nn.Conv2d(8, 8, 3, padding=1)
+    layer = Layer(name="2", top=1.25, balance=(-1, 0, 1, 0, 2, 0, 0, -2) if numbers == "int8" else ())
+    recipe = Recipe(numbers=numbers, layers=(layer,), convolutions=2, share=0.7, decibels=40, pictures=1)
+    network = torch.nn.Sequential(*parts).eval().requires_grad_(requires_grad=False)
+    return quantised(network, recipe), replace(PROFILE, numbers=numbers)
+
+
+@pytest.mark.parametrize("numbers", ["int8", "fp8"])
+def test_quantised_layers_become_quantise_and_dequantise(numbers, library, modelopt, tmp_path):
+    network, profile = in_8_bits(numbers)
+    if library.jit and numbers == "int8":
+        with pytest.raises(EngineError) as told:
+            built(network, profile, tmp_path)
+        assert str(told.value).startswith("TensorRT does not build it: TensorRT-RTX does not support int8 activation")
+        return
+    x = torch.rand(PROFILE.shape)
+    assert agreement(built(network, profile, tmp_path)(x), network(x)) > 60
+    assert not any(m.explicit for m in network.modules() if isinstance(m, Quantiser)), "eager goes on with arithmetic"
+
+
+def test_modelopt_that_is_missing_is_named(library, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "modelopt", None)
+    network, profile = in_8_bits("fp8")
+    with pytest.raises(EngineError) as told:
+        built(network, profile, tmp_path)
+    assert str(told.value).startswith("modelopt.torch.quantization cannot be imported: ")
+    assert str(told.value).endswith("(pip install 'gpupipe[int8]')")
 
 
 def test_any_number_of_faces_goes_through(library, network, tmp_path, monkeypatch):

@@ -72,10 +72,29 @@ class Library:
             assert value.is_contiguous(), "2.11 drops the contiguous copy that TensorRT is given the address of"
             assert not value.is_inference(), "an export wants versions"
             assert value.dtype == taken.dtype, f"explicit typing takes dtypes as they are: {name} is {value.dtype}"
+        self._quantised(exported_program)
         self.built.append(kwargs | {"input": taken})
         name = f"engine {len(self.engines)}".encode()
         self.engines[name] = (exported_program.module(), taken)
         return name
+
+    def _quantised(self, exported_program):
+        """As `conversion/impl/quantize.py` of the wheel takes modelopt's operator."""
+        for node in exported_program.graph.nodes:
+            if "quantize_op" not in str(node.target):
+                continue
+            _, top, bits, exponent = node.args[:4]
+            assert (bits, exponent) in {(8, 0), (8, 4)}
+            shape = top.meta["val"].shape
+            if shape.numel() > 1:
+                assert exponent == 0, "FP8 has one range for all"
+                (wide,) = [side for side in shape if side > 1]
+                assert list(shape).index(wide) == 0, "ranges are of output channels"
+            name = next(reversed(node.meta["nn_module_stack"].values()))[0] + f"/{node}"
+            if exponent == 0 and ".input_quantizer" in name and self.jit:
+                raise NotImplementedError(
+                    "TensorRT-RTX does not support int8 activation quantization, only support int8 weight quantization"
+                )
 
 
 class _Engine:

@@ -1,0 +1,45 @@
+"""What is known of a network in 8 bits on one clip: which convolutions, in what ranges, and how well that does."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Numbers = Literal["int8", "fp8"]
+"""Whole numbers of a range's 127th part, or floats of 4 bits exponent and 3 bits mantissa (E4M3)."""
+
+
+class Layer(BaseModel):
+    """How one convolution is rounded. Its weights' ranges follow from the weights."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: str
+    """As `named_modules` has it."""
+    top: float = Field(gt=0)
+    """Largest magnitude of what comes in, once it is balanced."""
+    balance: tuple[int, ...] = ()
+    """For each input channel the power of two that it is divided by, its weights being multiplied by as much; empty
+    where nothing is balanced."""
+
+
+class Recipe(BaseModel):
+    """What `engines.calibrate` found for one network on one clip. The same recipe makes the same network everywhere."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    numbers: Numbers
+    layers: tuple[Layer, ...]
+    convolutions: int
+    """How many the network has in all."""
+    share: float
+    """Part of all multiply-adds that is done in 8 bits."""
+    decibels: float
+    """Of the worst picture held out, against fp32 for a range of 1."""
+    pictures: int
+    """How many were held out."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.numbers} in {len(self.layers)} of {self.convolutions} convolutions, {self.share:.1%} of the "
+            f"multiply-adds; {self.decibels:.1f} dB or more on {self.pictures} pictures held out"
+        )
