@@ -47,6 +47,8 @@ from gpupipe.models.fetch import fetch
 from gpupipe.models.load import load
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import nn
 
     from gpupipe.engines.base import Network
@@ -189,7 +191,7 @@ def _suits(card: Card) -> bool:
 
 
 def main() -> None:
-    """Row by row, then the pipeline."""
+    """The first card row by row, the pipeline, then the other cards."""
     args = _arguments()
     with tempfile.TemporaryDirectory() as scratch:
         args.cache = args.cache or Path(scratch) / "gpupipe"
@@ -200,20 +202,21 @@ def main() -> None:
             "versions": {name: version for engine in ENGINES for name, version in engine.versions().items()},
         }
         print(f"{'card':28} {'engine':10} ms/call ms/graph  x eager       dB  build s   load s")
-        for name in args.cards:
-            rows += _card(find(name), args)
-            keep(args.json, report | {"rows": [asdict(made) for made in rows]})
         if args.small:
             small("h264")
-        if args.pipeline:
-            report["pipeline"] = pipeline(args.pipeline, args, Path(scratch))
-            keep(args.json, report | {"rows": [asdict(made) for made in rows]})
+        for number, name in enumerate(args.cards):
+            for made in _card(find(name), args):
+                rows.append(made)
+                keep(args.json, report | {"rows": [asdict(one) for one in rows]})
+            if args.pipeline and number == 0:  # what is asked for first; the other cards may take minutes to build
+                report["pipeline"] = pipeline(args.pipeline, args, Path(scratch))
+                keep(args.json, report | {"rows": [asdict(one) for one in rows]})
 
 
-def _card(card: Card, args: argparse.Namespace) -> list[Row]:
+def _card(card: Card, args: argparse.Namespace) -> Iterator[Row]:
     width, height = (-(-max(int(n), card.minimum) // card.multiple) * card.multiple for n in args.size.split("x"))
     profile = Profile(args.batch, height, width, args.precision, args.device)
-    rows, eager = [], None
+    eager = None
     with torch.inference_mode():
         subject = Subject(card, profile, args.cache)
         for engine in args.engines:
@@ -222,8 +225,7 @@ def _card(card: Card, args: argparse.Namespace) -> list[Row]:
             mine = best(made)
             made.times_eager = eager / mine if eager is not None and mine is not None else None
             print(words(made), flush=True)
-            rows.append(made)
-    return rows
+            yield made
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Phase:
     """Whether it can be tried without a GPU."""
 
 
-def _pytest(name: str, *paths: str, workers: int = 0) -> Callable[[Setting], list[str]]:
+def _pytest(name: str, *paths: str, workers: int = 0, only: str = "") -> Callable[[Setting], list[str]]:
     def command(setting: Setting) -> list[str]:
         count = min(workers, setting.workers)
         side = ["-n", str(count), "--dist", "worksteal"] if count > 1 else []
@@ -79,7 +79,8 @@ def _pytest(name: str, *paths: str, workers: int = 0) -> Callable[[Setting], lis
             "--durations",
             "15",
         ]
-        return [PYTHON, "-m", "pytest", *options, *left_out, *side, *told, *paths]
+        chosen = ["-k", only] if only else []
+        return [PYTHON, "-m", "pytest", *options, *left_out, *chosen, *side, *told, *paths]
 
     return command
 
@@ -139,19 +140,22 @@ PHASES: dict[str, Phase] = {
     "hevc10-4k": _matrix("hevc10-4k", 95),
     "x264": _matrix("x264", 60),
     "models": Phase(
-        200,
+        215,
         _script("models", *_MODELS, "--pipeline", "1200", quick=(*_MODELS[:4], "--size", "64x48", "--pipeline", "12",
                 "--engines", "eager", "--precision", "fp32", "--small"), device="cuda:0"),
         verdicts.models,
     ),
     "faces": Phase(
-        170,
+        150,
         _script("faces", *_FACES, "--pipeline", "1200", quick=(*_FACES, "--size", "320x180", "--faces", "0", "1",
                 "--every", "1", "--engines", "eager", "--batch", "2", "--pipeline", "4"), device="cuda:0"),
         verdicts.faces,
     ),
-    "observers": Phase(95, _script("observers", "--rounds", "7", quick=("--rounds", "1", "--frames", "50")),
-                       verdicts.observers),
+    "observers": Phase(
+        85,
+        _script("observers", "--rounds", "5", "--frames", "4000", quick=("--rounds", "1", "--frames", "50")),
+        verdicts.observers,
+    ),
     "warp": Phase(25, _script("warp", quick=("--size", "64x48")), verdicts.warp),
     "two-gpus": Phase(
         150,
@@ -159,7 +163,9 @@ PHASES: dict[str, Phase] = {
         verdicts.two_gpus,
         on_cpu=False,
     ),
-    "tests-networks": Phase(120, _pytest("tests-networks", *NETWORKS, workers=8), verdicts.tests),
+    "tests-networks": Phase(
+        75, _pytest("tests-networks", *NETWORKS, workers=8, only="tensorrt or rife"), verdicts.tests
+    ),
     "tests-two": Phase(100, _pytest("tests-two", "tests/gpu/test_devices_gpu.py"), verdicts.tests),
 }  # fmt: skip
 """By name."""
