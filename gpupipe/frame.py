@@ -22,9 +22,10 @@ NO_PTS = -(2**63)
 class FrameBatch:
     """N pictures of one format.
 
-    `planes` follow `PixelFormat`'s layout with a leading N. A batch fresh from a CPU decoder (N = 1) carries the
-    library's own frame in `native` and no planes: with no stage between, it goes to the encoder untouched, and torch
-    is never imported. `gpupipe.codecs.libav.planes_of` makes planes of it (a view, no copy).
+    `planes` follow `PixelFormat`'s layout with a leading N; alpha is the last of them where the format has it. A batch
+    fresh from a CPU decoder (N = 1) carries the library's own frame in `native` and no planes: with no stage between
+    it goes to the encoder untouched, and torch is never imported. `gpupipe.codecs.native.planes_of` makes planes of
+    it (a view, no copy).
     """
 
     format: FrameFormat
