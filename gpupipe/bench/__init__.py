@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import gpupipe
 from gpupipe.bench.cases import cases, decode_only
 from gpupipe.bench.chain import ENCODES, built_in, encoded
-from gpupipe.bench.check import check
+from gpupipe.bench.check import CHECKED, check
 from gpupipe.bench.clip import RECIPES, make_clip
 from gpupipe.bench.flow import expect
 from gpupipe.bench.machine import machine
@@ -65,6 +65,8 @@ class Request:
     """Numbers to try; empty: one, half of what the plan takes, and all of that."""
     only: tuple[str, ...] = ()
     """Names of rows; empty: all."""
+    checked: int = CHECKED
+    """Pictures that are compared with the CPU backend's."""
 
 
 def bench(request: Request, *, say: Callable[[str], None], stop: StopFlag) -> Report:
@@ -110,7 +112,8 @@ def _report(request: Request, subject: Subject, say: Callable[[str], None], stop
     every = cases(subject, list(tried), best, stop)
     chosen = _chosen(every, request.only)
     say("checking what comes out")
-    checked = check(subject, [case for case in every if case.name == "whole" or case in chosen], stop)
+    files = [case for case in every if case.name == "whole" or case in chosen]
+    checked = check(subject, files, stop, request.checked)
     sampler = Sampler(subject.plan(1).device)
     found = measure(chosen, request.runs, sampler, say)
     table = rows(found)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpupipe.bench.subject import Subject
 
 CHECKED = 30
-"""Pictures."""
+"""Pictures, as a rule."""
 LEAST_PSNR = 30.0
 """dB. Encoders at their usual quality stay above it; a shift or a wrong frame does not."""
 MOST_BIAS = 2.0
@@ -35,13 +35,13 @@ SAME = 100.0
 """dB that stand for no difference at all."""
 
 
-def check(subject: Subject, cases: list[Case], stop: StopFlag) -> Check:
+def check(subject: Subject, cases: list[Case], stop: StopFlag, count: int = CHECKED) -> Check:
     """Runs the first pictures of each case that writes a file, and compares times and pictures.
 
     The reference is the source's own times, and the same stages on the CPU kept losslessly (FFV1). Returns what was
     found of the first case. Raises MediaError where frames, times or pictures are wrong.
     """
-    frames = min(CHECKED, subject.frames)
+    frames = min(count, subject.frames)
     reference = subject.plan(frames, device="cpu", video=VideoOutput(codec="ffv1"), name="reference")
     render(reference, overwrite=True, journal=Journal(), stop=stop)
     pts, time_base = subject.pts[:frames], subject.source.video.time_base
