@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from fractions import Fraction
@@ -63,6 +64,11 @@ def test_planned(path, clip, tmp_path, monkeypatch, weights):
     ]
     assert plan.encoder.codec == config.output.video.codec
     assert plan.to_json()["output"] == str(output)
+    shown = "\n".join(plan.lines())
+    assert not any(odd in shown for odd in ("None", "{'", "True")), "a plan is no dump of Python"
+    if path.stem == "anonymise":
+        said = "detect={score: 0.3, size: 1280, refine: false, most: 40}, track={hold: 5}, operate=[pixelate], blend={mask: box"
+        assert said in shown
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -71,6 +77,8 @@ def test_explained(path):
     text = path.read_text()
     assert text.startswith("# ")
     assert f"gpupipe run configs/{path.name} " in text
+    fetched = re.search(r"gpupipe models fetch ([^&\n]+) &&", text)
+    assert tuple(fetched[1].split() if fetched else ()) == CARDS.get(path.stem, ())
 
 
 def test_the_demo_runs(tmp_path, monkeypatch, ffprobe):

@@ -17,7 +17,7 @@ from gpupipe.cli import DONE, INTERRUPTED, WARNED, bug, options
 from gpupipe.cli.job import plan_of
 from gpupipe.cli.observe import exported, listening_at
 from gpupipe.cli.options import PATH, as_json, device, talk
-from gpupipe.cli.progress import LINE_EVERY, every, line
+from gpupipe.cli.progress import LINE_EVERY, every, line, pace
 from gpupipe.cli.stop import stopping
 from gpupipe.config import load_config
 from gpupipe.device import pick_device, pick_devices
@@ -159,7 +159,7 @@ def _outcome(finished: Finished) -> str:
         return f"busy     {job.source}: {entry.reason}"
     if finished.outcome == "stopped":
         return f"stopped  {job.source}"
-    rate = f", {entry.frames / entry.seconds:.0f} a second" if entry.seconds else ""
+    rate = f", {pace(entry.frames / entry.seconds)} a second" if entry.seconds else ""
     return f"{_state(finished)}  {job.source} -> {job.output}: {entry.frames} frames{rate}"
 
 

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gpupipe.cli.progress import clock
+from gpupipe.cli.progress import clock, pace
 from gpupipe.device.host import resident_bytes
 from gpupipe.device.nvml import GpuGauge
 
@@ -69,7 +69,7 @@ def _speed(now: Reading, past: Reading) -> Text:
     seconds = now.elapsed - past.elapsed
     rate = (now.computed - past.computed) / seconds if seconds > 0 else 0.0
     words = [f"{now.computed}/{now.total}" if now.total else f"{now.computed}", "frames"]
-    text = f"{' '.join(words)}   {rate:.0f}/s"
+    text = f"{' '.join(words)}   {pace(rate)}/s"
     if now.total and now.media and now.frames:
         text += f"   {rate * now.media / now.frames:.2f}x real time"
     if now.total and rate > 0 and now.total > now.computed:

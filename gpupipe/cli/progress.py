@@ -67,9 +67,14 @@ def line(now: Progress) -> str:
     """`1200/3000 frames (40 %), 240 a second, 0:08 left`."""
     rate = now.rate
     if not now.total:
-        return f"{now.frames} frames, {rate:.0f} a second"
+        return f"{now.frames} frames, {pace(rate)} a second"
     left = f", {clock((now.total - now.frames) / rate)} left" if rate > 0 and now.total > now.frames else ""
-    return f"{now.frames}/{now.total} frames ({100 * now.frames // now.total} %), {rate:.0f} a second{left}"
+    return f"{now.frames}/{now.total} frames ({100 * now.frames // now.total} %), {pace(rate)} a second{left}"
+
+
+def pace(rate: float) -> str:
+    """`240`, `2.4`, `0.16`: two digits at least, for networks on a CPU."""
+    return f"{rate:.0f}" if rate >= 10 or rate <= 0 else f"{rate:.2g}"
 
 
 def clock(seconds: float) -> str:

@@ -13,7 +13,7 @@ from gpupipe.cli import DONE, WARNED, options
 from gpupipe.cli.job import prepare
 from gpupipe.cli.observe import Observer, exporting, listening_at, observing, reports
 from gpupipe.cli.options import as_json, job
-from gpupipe.cli.progress import reporting
+from gpupipe.cli.progress import pace, reporting
 from gpupipe.cli.stop import stopping
 from gpupipe.journal import Journal
 from gpupipe.render import Watch, render
@@ -118,7 +118,7 @@ def conclude(console: Console, result: RenderResult, journal: Journal, audit: Au
         console.say(f"quality  {score}")
     for line in audit.lines() if audit is not None else ():
         console.say(line)
-    rate = f" ({result.rate:.0f} a second)" if result.seconds > 0 else ""
+    rate = f" ({pace(result.rate)} a second)" if result.seconds > 0 else ""
     counts = (
         (result.kept, "from earlier runs"),
         (result.repeated, "repeated"),

@@ -14,6 +14,9 @@ Shape = Literal["ellipse", "hull", "box"]
 _AXES = (0.86, 0.98)
 """Half axes of the ellipse, where the crop's are 1: a face is taller than it is wide."""
 
+_NARROW = 0.45
+"""Least half distance of the eyes, in distances from the eyes to the mouth; seen from the front it is a half."""
+
 
 def cover(shape: Shape, unit: Tensor, points: Tensor, feather: float) -> Tensor:
     """How much of the face is seen: 1 inside, 0 from the shape's edge on, smooth between.
@@ -46,11 +49,17 @@ def _outline(points: Tensor) -> Tensor:
 
     Chin, jaw, cheeks and forehead are put where they lie on average (Farkas, Anthropometry of the Head and Face:
     from the mouth to the chin it is about as far as from the eyes to the mouth; a face is about two eye distances
-    wide), and a little beyond.
+    wide), and a little beyond. Of a profile the eyes are almost one, and the face lies behind the nose: it stays about
+    as wide as its height says, and moves away from the nose by as much as that stands out.
     """
-    left, right, _, mouth_left, mouth_right = points.unbind(-2)
+    left, right, nose, mouth_left, mouth_right = points.unbind(-2)
     eyes, mouth = (left + right) / 2, (mouth_left + mouth_right) / 2
-    across, down = (right - left) / 2, mouth - eyes
+    down = mouth - eyes
+    side = torch.stack((down[..., 1], -down[..., 0]), -1)
+    square = down.square().sum(-1, keepdim=True).clamp(min=1e-12)
+    wide = ((right - left) * side).sum(-1, keepdim=True) / (2 * square)
+    turned = ((nose - (eyes + mouth) / 2) * side).sum(-1, keepdim=True) / square
+    across, eyes = side * wide.clamp(min=_NARROW), eyes - side * turned
     places = (
         (-0.95, -1.25), (0.95, -1.25), (1.85, -0.7), (2.15, 0.1), (2.0, 1.0),
         (1.1, 1.95), (0.0, 2.25), (-1.1, 1.95), (-2.0, 1.0), (-2.15, 0.1), (-1.85, -0.7),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpupipe import stages
+
 if TYPE_CHECKING:
     from fractions import Fraction
 
@@ -69,14 +71,32 @@ def lines(plan: Plan) -> list[str]:
 
 
 def _step(step: Step) -> str:
-    values = ", ".join(f"{k}={v}" for k, v in step.settings.items() if v not in (None, [], {}, ()))
-    head = f"{step.name} {values}".strip() if step.kind == "stage" else f"{step.kind} ({step.name})"
+    head = f"{step.name} {_settings(step)}".strip() if step.kind == "stage" else f"{step.kind} ({step.name})"
     size = (
         ""
         if step.kind in ("upload", "download")
         else f" -> {step.target.pixels.name}{_alpha(step.target)} {step.target.width}x{step.target.height}"
     )
     return f"{head}{size}{': ' + step.reason if step.reason else ''}"
+
+
+def _settings(step: Step) -> str:
+    """What is set; where settings hold others, only what differs from the defaults, which would be a page."""
+    values = step.settings
+    if any(isinstance(value, dict) for value in values.values()):
+        kind = stages.load(step.name).Settings
+        values = kind.model_validate(values, strict=False).model_dump(mode="json", exclude_defaults=True)
+    return ", ".join(f"{k}={_flow(v)}" for k, v in values.items() if v not in (None, [], {}, ()))
+
+
+def _flow(value: object) -> str:
+    """As YAML has it on one line."""
+    if isinstance(value, dict):
+        ((name, inner),) = value.items() if len(value) == 1 else (("", None),)
+        return name if inner == {} else "{" + ", ".join(f"{k}: {_flow(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _alpha(picture: FrameFormat) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from gpupipe.errors import PlanError
+from gpupipe.errors import PlanError, first_line
 from gpupipe.faces.networks import Slot, card_of, own_slot, slot_of
 from gpupipe.journal import Journal
 from gpupipe.stages import base
@@ -199,8 +199,10 @@ def _vector(given: tuple[float, ...] | str | None, where: str) -> tuple[float, .
         return given
     try:
         numbers = np.load(given, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise PlanError(f"{given} is no .npy file: {error}", where=f"{where}.vector") from None
+    except OSError as error:
+        raise PlanError(f"{given} cannot be read: {error.strerror}", where=f"{where}.vector") from None
+    except (ValueError, EOFError) as error:
+        raise PlanError(f"{given} is no .npy file: {first_line(error)}", where=f"{where}.vector") from None
     return tuple(float(number) for number in np.asarray(numbers, dtype=np.float64).ravel())
 
 

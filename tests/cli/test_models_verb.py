@@ -39,6 +39,16 @@ def test_a_card_without_a_licence_is_shown_and_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_several_are_fetched_or_none_where_one_is_unknown(tmp_path):
+    told = _models(tmp_path, "fetch", "span-ch48-x2", "nothing")
+    assert (told.returncode, list(tmp_path.iterdir())) == (1, [])
+    made = _models(tmp_path, "fetch", "multistyle26", "blazeface-short")
+    assert made.returncode == 0, made.stderr
+    assert {path.name.rpartition("-")[0] for path in (tmp_path / "gpupipe" / "models").iterdir()} == {
+        "multistyle26", "blazeface-short",
+    }  # fmt: skip
+
+
 def test_an_unknown_name_lists_those_there_are(tmp_path):
     told = _models(tmp_path, "info", "nothing")
     assert told.returncode == 1

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console as Terminal
 
 from gpupipe.cli.dashboard import Dashboard
+from gpupipe.cli.progress import pace
 from gpupipe.render.watch import WAIT, LaneReading, Reading, SegmentReading
 from gpupipe.sample import make_sample
 
@@ -115,3 +116,8 @@ def test_a_pipe_gets_no_control_characters(program, clip, config, tmp_path):
     shown = program("run", config, clip, tmp_path / "o.mp4", "--device", "cpu")
     assert shown.code == 0
     assert all(c.isprintable() or c == "\n" for c in shown.out + shown.err)
+
+
+@pytest.mark.parametrize(("rate", "shown"), [(0.0, "0"), (0.163, "0.16"), (2.44, "2.4"), (9.96, "10"), (240.4, "240")])
+def test_a_slow_run_is_not_said_to_stand(rate, shown):
+    assert pace(rate) == shown

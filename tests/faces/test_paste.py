@@ -8,7 +8,7 @@ import pytest
 import torch
 from stills_of_faces import ASTRONAUT_POINTS, psnr, still
 
-from gpupipe.faces.align import crops, pixels, similarity
+from gpupipe.faces.align import apply, crops, pixels, similarity
 from gpupipe.faces.masks import Shape, cover, unit_of
 from gpupipe.faces.paste import Mask, Place, Region, extent, paste
 from gpupipe.faces.templates import template
@@ -104,3 +104,20 @@ def test_the_hull_holds_the_face() -> None:
     for x, y in aligned.round().long().tolist():
         assert float(mask[y, x]) == 1
     assert float(mask[250, 5]) == 0
+
+
+def test_the_hull_holds_a_profile() -> None:
+    """The man of portrait_pd.jpg as CenterFace sees him: his eyes are almost one, his face lies behind his nose."""
+    size = 256
+    points = torch.tensor([[[551.0, 166.0], [558.0, 162.0], [545.0, 191.0], [564.0, 214.0], [569.0, 210.0]]])
+    matrix = similarity(points, torch.from_numpy(template("ffhq512", size)))
+    unit = unit_of(pixels(size, torch.device("cpu")), size)[None]
+    for mirrored in (False, True):
+        sign = torch.tensor([-1.0 if mirrored else 1.0, 1.0])
+        seen = unit_of(apply(matrix, points), size) * sign
+        seen = seen[:, [1, 0, 2, 4, 3]] if mirrored else seen
+        mask = cover("hull", unit, seen, 0.05)[0]
+        assert 0.2 < float(mask.mean()) < 0.4
+        face = torch.tensor([[[555.0, 164.0], [549.0, 190.0], [566.0, 212.0], [590.0, 190.0], [570.0, 232.0]]])
+        for x, y in ((unit_of(apply(matrix, face), size) * sign + 1) * size / 2).round().long()[0].tolist():
+            assert float(mask[y, x]) == 1, "eye, nose, mouth, cheek, chin"
