@@ -130,12 +130,11 @@ def row(faces: int, every: int, engine: str, args: argparse.Namespace) -> Row:
         each = 1000 / len(rgb)
         made.detect_ms = each * seconds_of(lambda: sight._detector(small), args.device)  # noqa: SLF001
         made.sight_ms = each * seconds_of(lambda: sight(rgb, past, 0), args.device)
-        if args.device != "cpu" and every == 1:
-            asking, sight.how = sight.how, sight.how._replace(ask=False)
-            made.sight_graph_ms = each * replayed(lambda: sight(rgb, past, 0).faces.boxes, args.device)
-            sight.how = asking
         made.stage_ms = each * seconds_of(lambda: stage.follow((rgb,), memory), args.device)
         made.rate = 1000 / made.stage_ms
+        if args.device != "cpu" and every == 1:  # without what asks how many faces there are
+            sight.how, sight._refine = sight.how._replace(ask=False), None  # noqa: SLF001
+            made.sight_graph_ms = each * replayed(lambda: sight(rgb, past, 0).faces.boxes, args.device)
     except (GpupipeError, RuntimeError) as error:
         made.failed = str(error).strip().partition("\n")[0]
     return made

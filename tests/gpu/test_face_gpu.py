@@ -112,7 +112,8 @@ def test_a_batch_copies_a_few_bytes_only(moving) -> None:
 
 
 def test_following_can_be_captured(moving) -> None:
-    stage, rgb = made(ANONYMISE, "cuda:0", "rgbf16", 16), moving.half().cuda()
+    unasked = {**ANONYMISE, "detect": {"score": 0.3, "refine": False}}  # refining asks how many faces there are
+    stage, rgb = made(unasked, "cuda:0", "rgbf16", 16), moving.half().cuda()
     sight = stage._line._sight
     sight.how = sight.how._replace(ask=False)
     plain, ours = (stage.remember().tensors for _ in range(2))
