@@ -129,7 +129,7 @@ def _profile(name: str, encode: str) -> Phase:
 _MODELS = ("--cache", "CACHE", "--cards", "realesr-animevideov3-x2", "span-ch48-x2", "ffdnet-color", "multistyle26")
 _FACES = ("--cache", "CACHE", "--face", "STILL")
 PHASES: dict[str, Phase] = {
-    "tests": Phase(190, _pytest("tests", *GPU_TESTS, workers=16), verdicts.tests),
+    "tests": Phase(190, _pytest("tests", *GPU_TESTS, workers=16, only="not 8_bits"), verdicts.tests),
     "nvenc": Phase(205, _nvenc, verdicts.tests, on_cpu=False),
     "prores": Phase(105, _script("prores", "--seconds", "0.8", device=""), verdicts.prores, on_cpu=False),
     "profile-prores": _profile("profile-prores", "prores_torch"),
@@ -164,7 +164,7 @@ PHASES: dict[str, Phase] = {
         on_cpu=False,
     ),
     "tests-networks": Phase(
-        75, _pytest("tests-networks", *NETWORKS, workers=8, only="tensorrt or rife"), verdicts.tests
+        90, _pytest("tests-networks", *NETWORKS, workers=8, only="tensorrt or rife or 8_bits"), verdicts.tests
     ),
     "tests-two": Phase(100, _pytest("tests-two", "tests/gpu/test_devices_gpu.py"), verdicts.tests),
 }  # fmt: skip

@@ -21,6 +21,7 @@ from gpupipe.media.timeline import FrameClock, Window
 from gpupipe.plan.memory import SLOTS
 from gpupipe.render.board import Board, Part
 from gpupipe.render.chain import Chain, FirstSize
+from gpupipe.render.one_thread import Caller, OneThread, directly
 from gpupipe.render.reading import open_reading
 from gpupipe.render.sessions import EncoderSessions
 
@@ -62,6 +63,8 @@ class Compute:
     chain: Chain
     lane: CudaLane
     pool: Any
+    call: Caller = directly
+    """Does the chain's work: as it is where graphs are replayed, else in one thread for all runners."""
     turn: threading.Lock = field(default_factory=threading.Lock)
     """Held by whoever gives a batch: a lane takes work of one thread at a time, and what a stage keeps for its calls
     (an engine's context and addresses, sizes that fit) is one for all."""
@@ -69,9 +72,12 @@ class Compute:
     @classmethod
     def of(cls, plan: Plan, journal: Journal) -> Compute:
         """Makes the chain's grids and tables."""
-        lane = CudaLane(plan.device)
-        chain = Chain(_on_device(plan), lane, journal, rows=plan.batch, choices=plan.choices)
-        return cls(chain, lane, torch.cuda.graph_pool_handle())
+        lane, steps = CudaLane(plan.device), _on_device(plan)
+        call: Caller = directly
+        if steps and not plan.graphs:
+            call = OneThread(partial(enter_context, torch.device(plan.device).index or 0))
+        chain = call(partial(Chain, steps, lane, journal, rows=plan.batch, choices=plan.choices))
+        return cls(chain, lane, torch.cuda.graph_pool_handle(), call)
 
 
 class DeviceRunner:
@@ -96,13 +102,14 @@ class DeviceRunner:
         self._lane = CudaLane(plan.device, urgent=True)
         self._format = surface_format(video, plan.device)
         device_steps = _on_device(plan)
-        self._chain, self._memories, self._turn = compute.chain, compute.chain.remember(), compute.turn
+        self._chain, self._memories = compute.chain, compute.chain.remember()
+        self._turn, self._call = compute.turn, compute.call
         graphed = plan.graphs and bool(device_steps)
-        self._slots = deque(
-            Slot(self._format, plan.batch, partial(compute.chain.transform, memories=self._memories), self._lane,
-                 compute.lane if device_steps else self._lane, graphed=graphed, pool=compute.pool)
-            for _ in range(SLOTS)
+        slot = partial(
+            Slot, self._format, plan.batch, partial(compute.chain.transform, memories=self._memories), self._lane,
+            compute.lane if device_steps else self._lane, graphed=graphed, pool=compute.pool,
         )  # fmt: skip
+        self._slots = deque(compute.call(slot) for _ in range(SLOTS))
         self._target = device_steps[-1].target if device_steps else self._format
         self._same = FirstSize(self._format, plan.size_change, journal, self._lane)
         self._time_base = plan.encoder.time_base
@@ -172,7 +179,7 @@ class DeviceRunner:
         """
         self._board.wait_for_room(index)
         with self._turn:
-            ready = slot.run()
+            ready = self._call(slot.run)
         if lead == len(times):
             ready.synchronize()  # nobody else waits for it, and it is filled again next
             self._give_back(slot)

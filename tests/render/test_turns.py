@@ -24,7 +24,10 @@ def test_one_batch_is_given_at_a_time() -> None:
 
     compute, slot = Compute(None, None, None), SimpleNamespace(run=run)  # type: ignore[arg-type]  # not looked at here
     runner = SimpleNamespace(
-        _turn=compute.turn, _board=SimpleNamespace(wait_for_room=lambda _: None), _give_back=lambda _: None
+        _turn=compute.turn,
+        _call=compute.call,
+        _board=SimpleNamespace(wait_for_room=lambda _: None),
+        _give_back=lambda _: None,
     )
     threads = [
         threading.Thread(target=DeviceRunner.submit, args=(runner, 0, 0, slot, [(0, 1)], 1), daemon=True)
