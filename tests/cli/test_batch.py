@@ -117,7 +117,7 @@ def test_a_record_that_was_cut_off_is_read_as_far_as_it_goes(folder: Path, cli) 
 def test_ctrl_c_keeps_what_is_done(folder: Path, ffmpeg, cli) -> None:
     """In the midst of a file that takes minutes: no machine is so fast, or so slow, that the signal finds another."""
     ffmpeg("-f", "lavfi", "-i", "testsrc2=s=1280x720:r=25:d=2", "-c:v", "libx264", "-preset", "ultrafast", "once.mp4")
-    ffmpeg("-stream_loop", 1000, "-i", "once.mp4", "-c", "copy", "d.mkv")
+    ffmpeg("-stream_loop", 200, "-i", "once.mp4", "-c", "copy", "d.mkv")
     words = ["batch", "c.yaml", "a.mkv", "d.mkv", "b.mkv", "--output-dir", "out", "--device", "cpu"]
     running = subprocess.Popen([*PROGRAM, *words], stderr=subprocess.PIPE, text=True)
     try:
