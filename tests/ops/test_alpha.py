@@ -74,7 +74,7 @@ def zscaled(planes: np.ndarray, width: int, height: int, name: str) -> np.ndarra
     form = ["-f", "rawvideo", "-pix_fmt", "gbrpf32le"]
     command = [tool, "-v", "error", *form, "-s", size, "-i", "-", "-vf", f"zscale=w={width}:h={height}:filter={name}"]
     raw = planes.astype("<f4").tobytes()
-    done = subprocess.run([*command, *form, "-"], input=raw, capture_output=True, check=True, timeout=30)
+    done = subprocess.run([*command, *form, "-"], input=raw, capture_output=True, check=True, timeout=240)
     return np.frombuffer(done.stdout, "<f4").reshape(3, height, width).astype(np.float64)
 
 

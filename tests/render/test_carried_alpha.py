@@ -91,7 +91,7 @@ def decoded(path: Path, *filters: str) -> tuple[np.ndarray, int]:
     gray = "gray" if bits == 8 else f"gray{bits}le"
     command = ["ffmpeg", "-v", "error", "-i", path, "-vf", ",".join(("alphaextract", *filters)), "-pix_fmt", gray,
                "-f", "rawvideo", "-"]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, check=True, timeout=240)
     flat = np.frombuffer(done.stdout, np.uint8 if bits == 8 else "<u2").astype(np.int64)
     return (flat if filters else flat.reshape(-1, height, width)), bits
 
@@ -244,9 +244,9 @@ def test_a_real_file_with_alpha(corpus: Path, tmp_path: Path) -> None:
     config = {"range": {"end": 2.5}, **encoder("ffv1")}
     plan = run(file, tmp_path / "o.mkv", config)
     command = ["ffmpeg", "-v", "error", "-c:v", "libvpx-vp9", "-i", file, "-t", "2.5", "-f", "rawvideo", "-"]
-    theirs = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    theirs = subprocess.run(command, capture_output=True, check=True, timeout=240).stdout
     command = ["ffmpeg", "-v", "error", "-i", tmp_path / "o.mkv", "-f", "rawvideo", "-"]
-    assert subprocess.run(command, capture_output=True, check=True, timeout=60).stdout == theirs
+    assert subprocess.run(command, capture_output=True, check=True, timeout=240).stdout == theirs
     assert plan.encoder.input_format.alpha == 8
 
 
