@@ -123,12 +123,12 @@ def _limit(folder: Path) -> int | None:
         return None
 
 
-def _cgroup(folder: Path = _CGROUP) -> int | None:
+def _cgroup() -> int | None:
     """Of a container; its page cache counts as free, since the kernel gives it up."""
-    limit = _limit(folder)
+    limit = _limit(_CGROUP)
     try:
-        used = int((folder / "memory.current").read_text(encoding="ascii"))
-        statistics = (folder / "memory.stat").read_text(encoding="ascii")
+        used = int((_CGROUP / "memory.current").read_text(encoding="ascii"))
+        statistics = (_CGROUP / "memory.stat").read_text(encoding="ascii")
         cache = next(int(line.split()[1]) for line in statistics.splitlines() if line.startswith("inactive_file "))
     except (OSError, ValueError, StopIteration):
         return None

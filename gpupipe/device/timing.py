@@ -12,20 +12,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def seconds_of(call: Callable[[], object], device: str, *, rounds: int = 10, patience: float = 3.0) -> float:
+_PATIENCE = 3.0
+"""Seconds after which no further call is begun."""
+
+
+def seconds_of(call: Callable[[], object], device: str, *, rounds: int = 10) -> float:
     """The median of several calls, each waited for, after two that do not count.
 
     Args:
         call: gives its work to `device`.
         device: `cpu` or `cuda:N`.
         rounds: calls at most.
-        patience: seconds after which no further call is begun.
     """
     for _ in range(2):
         call()
     _wait(device)
     taken: list[float] = []
-    while len(taken) < rounds and (sum(taken) < patience or not taken):
+    while len(taken) < rounds and (sum(taken) < _PATIENCE or not taken):
         begun = time.perf_counter()
         call()
         _wait(device)

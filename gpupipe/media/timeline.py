@@ -80,12 +80,6 @@ class FrameClock:
         """Where the next picture belongs if it does not say."""
         return self._base + self._step(self._length) if self._count else Fraction(self._base)
 
-    def duration(self, pts: int, following: int | None, stated: int = 0) -> int:
-        """Display time of a picture, at least one tick: up to the `following` pts; for the last its own or nominal."""
-        if following is not None:
-            return max(1, following - pts)
-        return stated if stated > 0 else max(1, floor(self._nominal + Fraction(1, 2)))
-
     def _step(self, duration: int) -> Fraction:
         """A stated duration that is just the rounded nominal one would add up its rounding; the exact one is meant."""
         return Fraction(duration) if duration > 0 and abs(duration - self._nominal) >= 1 else self._nominal

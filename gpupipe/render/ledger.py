@@ -29,10 +29,10 @@ from gpupipe.render.folder import (
     take_away,
     write,
 )
-from gpupipe.render.pieces import BadPieceError, Piece, PieceWriter, take_in, verify
+from gpupipe.render.pieces import BadPieceError, Piece, PieceWriter, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from gpupipe.plan import Plan
@@ -183,16 +183,6 @@ class Ledger:
         """A new file for a segment."""
         with self.writing():
             return PieceWriter(self.path(index), self.digest)
-
-    def accept(self, index: int, data: Iterable[bytes]) -> Piece:
-        """Takes in the file of a segment that was rendered into a ledger elsewhere, in chunks.
-
-        Raises BadPieceError where it is not whole or was made by another plan, source or version.
-        """
-        with self.writing():
-            piece = take_in(self.path(index), data, self.digest)
-        self.finished(index, piece)
-        return piece
 
     def finished(self, index: int, piece: Piece) -> None:
         """A segment has its name."""

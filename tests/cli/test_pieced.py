@@ -15,7 +15,7 @@ from gpupipe.media.output import OutputFile
 from gpupipe.plan.stored import read_plan
 from gpupipe.render.ledger import Ledger
 from gpupipe.render.pieced import segments
-from gpupipe.render.pieces import BadPieceError, PieceWriter
+from gpupipe.render.pieces import BadPieceError, PieceWriter, take_in
 from gpupipe.render.progress import Meter
 from gpupipe.render.watch import Watch
 
@@ -81,9 +81,10 @@ def test_a_segment_made_elsewhere(saved, tmp_path, source, cli) -> None:
         ledger.begin()
         for wrong in (data[:-1], data[:500] + b"x" + data[501:], b""):
             with pytest.raises(BadPieceError):
-                ledger.accept(2, [wrong])
+                take_in(ledger.path(2), [wrong], ledger.digest)
         assert ledger.missing() == [0, 1, 2, 3, 4, 5]
-        assert ledger.accept(2, [data[:700], data[700:]]).frames == 25
+        ledger.finished(2, take_in(ledger.path(2), [data[:700], data[700:]], ledger.digest))
+        assert ledger.pieces[2].frames == 25
         assert ledger.missing() == [0, 1, 3, 4, 5]
     assert cli("segment", "--quiet", saved[1].with_name("out.mp4.gpupipe") / "plan.json", 0, 1, 3, 4, 5).code == 0
     assert cli("join", "--quiet", saved[0]).code == 0

@@ -87,14 +87,6 @@ def test_d06_repeated_timestamps(tmp_path, ffmpeg, ffprobe):
     assert journal.entries["pts-repaired"].count == 4
 
 
-def test_durations():
-    clock = FrameClock(TICK, FILM, Journal())
-    assert clock.duration(100, 3854) == 3754
-    assert clock.duration(100, None, 3600) == 3600
-    assert clock.duration(100, None) == 3754
-    assert clock.duration(100, 100) == 1
-
-
 # Ranges
 
 
