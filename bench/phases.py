@@ -156,6 +156,12 @@ PHASES: dict[str, Phase] = {
         _script("observers", "--rounds", "5", "--frames", "4000", quick=("--rounds", "1", "--frames", "50")),
         verdicts.observers,
     ),
+    "sr-variants": Phase(
+        150,
+        _script("sr_variants", "--cache", "CACHE", device="cuda:0", result="sr-variants",
+                quick=("--cache", "CACHE", "--size", "64x48", "--variants", "eager")),
+        verdicts.variants,
+    ),
     "warp": Phase(25, _script("warp", quick=("--size", "64x48")), verdicts.warp),
     "two-gpus": Phase(
         150,

@@ -128,6 +128,13 @@ def models(found: Found) -> Iterator[Verdict]:
                           row["decibels"], 50)  # fmt: skip
 
 
+def variants(found: Found) -> Iterator[Verdict]:
+    """Of bench/sr_variants.py."""
+    for made in found.get("rows", []):
+        what = f"SR x2, {made['variant']}" + (f": {made['failed'][:40]}" if made["failed"] else " over eager")
+        yield Verdict("4.4", what, made["times_eager"], 2.2 if made["engine"] != "eager" else None)
+
+
 def faces(found: Found) -> Iterator[Verdict]:
     """Of bench/faces.py."""
     runs = found.get("pipeline", [])
