@@ -7,7 +7,8 @@ set -uo pipefail
 bundles=${1:-.bundle} out=${OUT:-/tmp/nvenc} place=$PWD/tests/nvenc_shim/build
 [ -f "$bundles/unpack.sh" ] && . "$bundles/unpack.sh" "$bundles"
 mkdir -p "$place" "$out"
-tar -xJf tests/nvenc_shim/build/nvenc_shim.tar.xz -C "$place" || exit 2
+python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], filter="tar")' \
+  tests/nvenc_shim/build/nvenc_shim.tar.xz "$place" || exit 2  # there may be no xz
 export LD_LIBRARY_PATH=$place/shim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PATH=$place:$PATH
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 GPUPIPE_REQUIRE_CUDA=1
 env -u LD_LIBRARY_PATH ldd "$place/shim/libnvidia-encode.so.1" | grep -i 'not found' && exit 2
