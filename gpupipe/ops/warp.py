@@ -47,7 +47,7 @@ def sampling_grid(matrix: npt.NDArray[np.float64], width: int, height: int, devi
 
 
 def sample(rgb_nchw: torch.Tensor, grid: torch.Tensor, filter_: Interpolation, border: Border) -> torch.Tensor:
-    """Samples (N, 3, H, W) along a grid; the result has the input's dtype.
+    """Samples (N, C, H, W) along a grid; the result has the input's dtype.
 
     `grid_sample` wants one dtype for both, and a half precision grid is off by up to half a pixel at 1080p, so half
     precision pixels are sampled in float32. bicubic is Keys' with a = -0.75, as OpenCV's. On a GPU bilinear is a kernel

@@ -36,7 +36,7 @@ def _source(at, size, BORDER: tl.constexpr):
 @triton.jit(do_not_specialize=("width", "height", "in_n", "out_n"))
 def _bilinear(
     in_ptr, grid_ptr, out_ptr, width, height, in_n, in_c, in_h, in_w, out_n, out_c, out_h,
-    BORDER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BORDER: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     x = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     y = tl.program_id(1) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -52,7 +52,7 @@ def _bilinear(
     in_top, in_bottom = (top >= 0) & (top < height), (top >= -1) & (top < height - 1)
     at = in_ptr + n * in_n + top * in_h + left * in_w
     out = out_ptr + n * out_n + y * out_h + x
-    for _ in tl.static_range(3):
+    for _ in tl.static_range(CHANNELS):
         value = tl.load(at, mask=in_left & in_top, other=0.0).to(tl.float32) * ((1 - weight_x) * (1 - weight_y))
         value += tl.load(at + in_w, mask=in_right & in_top, other=0.0).to(tl.float32) * (weight_x * (1 - weight_y))
         value += tl.load(at + in_h, mask=in_left & in_bottom, other=0.0).to(tl.float32) * ((1 - weight_x) * weight_y)
@@ -63,19 +63,19 @@ def _bilinear(
 
 
 def bilinear(rgb_nchw: torch.Tensor, grid: torch.Tensor, border: str) -> torch.Tensor:
-    """As `ops.warp.sample` with `bilinear`: (N, 3, H, W) float16 or float32, sampled in float32.
+    """As `ops.warp.sample` with `bilinear`: (N, C, H, W) float16 or float32, sampled in float32.
 
     Args:
         rgb_nchw: pictures of the grid's size.
         grid: (1, H, W, 2) float32, contiguous.
         border: one of `BORDERS`.
     """
-    count, _, height, width = rgb_nchw.shape
+    count, channels, height, width = rgb_nchw.shape
     out = torch.empty(rgb_nchw.shape, dtype=rgb_nchw.dtype, device=rgb_nchw.device)
     launch = (triton.cdiv(width, _COLUMNS), triton.cdiv(height, _ROWS), count)
     with torch.cuda.device(out.device) if out.is_cuda else nullcontext():
         _bilinear[launch](
             rgb_nchw, grid, out, width, height, *rgb_nchw.stride(), *out.stride()[:3],
-            BORDER=BORDERS[border], ROWS=_ROWS, COLUMNS=_COLUMNS,
+            BORDER=BORDERS[border], CHANNELS=channels, ROWS=_ROWS, COLUMNS=_COLUMNS,
         )  # fmt: skip
     return out

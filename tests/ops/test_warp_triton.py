@@ -35,7 +35,10 @@ def compare(device: str, sizes: tuple[tuple[int, int], ...] = SIZES) -> None:
             grid = warp.sampling_grid(np.array(matrix), width, height, torch.device(device))
             # Places are float32 too: at 1920 pixels they are out by some ten-thousandths, and so is noise sampled there.
             for dtype, most in ((torch.float16, 2**-10), (torch.float32, 3e-5 + 4e-7 * width)):
-                rgb = (torch.rand((2, 3, height, width + 5), generator=random) * 1.2 - 0.1).to(device, dtype)[..., 2:-3]
+                channels = 4 if dtype == torch.float32 else 3  # with alpha
+                rgb = (torch.rand((2, channels, height, width + 5), generator=random) * 1.2 - 0.1).to(device, dtype)[
+                    ..., 2:-3
+                ]
                 for border in BORDERS:
                     wanted = torch.nn.functional.grid_sample(
                         rgb.float(), grid.expand(2, -1, -1, -1), padding_mode=warp._PADDING[border], align_corners=False
@@ -66,7 +69,7 @@ from triton.compiler import ASTSource
 from gpupipe.ops.warp_triton import _bilinear
 for pixels in ("*fp16",):
     for border in (0, 1, 2):
-        constants = dict(BORDER=border, ROWS=4, COLUMNS=128)
+        constants = dict(BORDER=border, CHANNELS=3 + border % 2, ROWS=4, COLUMNS=128)
         kinds = dict(in_ptr=pixels, out_ptr=pixels, grid_ptr="*fp32")
         names = [p.name for p in _bilinear.params]
         signature = {n: "constexpr" if n in constants else kinds.get(n, "i32") for n in names}
