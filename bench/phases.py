@@ -131,7 +131,12 @@ _FACES = ("--cache", "CACHE", "--face", "STILL")
 PHASES: dict[str, Phase] = {
     "tests": Phase(190, _pytest("tests", *GPU_TESTS, workers=16, only="not 8_bits"), verdicts.tests),
     "nvenc": Phase(205, _nvenc, verdicts.tests, on_cpu=False),
-    "prores": Phase(105, _script("prores", "--seconds", "0.8", device=""), verdicts.prores, on_cpu=False),
+    "prores": Phase(
+        105,
+        _script("prores", "--seconds", "0.7", "--rows", "1080p hq", "2160p hq", "1080p 4444", device=""),
+        verdicts.prores,
+        on_cpu=False,
+    ),
     "profile-prores": _profile("profile-prores", "prores_torch"),
     "h264": _matrix("h264", 155),
     "hevc": _matrix("hevc", 110),

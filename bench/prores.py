@@ -229,7 +229,7 @@ def pipeline(recipe: str) -> dict[str, Any]:
 
     rows = ("decode", "encode", "whole", "encoder-alone")
     command = f"gpupipe bench --encode prores_torch --codec {recipe} --frames {PIPELINE_FRAMES}"
-    request = Request(command, encode="prores_torch", recipe=recipe, frames=PIPELINE_FRAMES, only=rows)
+    request = Request(command, encode="prores_torch", recipe=recipe, frames=PIPELINE_FRAMES, only=rows, checked=12)
     report = bench(request, say=lambda line: print(f"{recipe}: {line}", flush=True), stop=threading.Event())
     found: dict[str, Any] = json.loads(report.to_json())
     return found
@@ -266,23 +266,31 @@ def main() -> None:
         sys.exit("bench/prores.py measures a GPU, and torch sees none here")
     import triton  # noqa: PLC0415  what took part
 
-    rows = {row: measure(row, args.seconds) for row in args.rows}
-    pipelines = {recipe: pipeline(recipe) for recipe in args.pipeline}
-    held = lines(rows, pipelines)
-    for name, line in held.items():
-        print(f"{'holds' if line['holds'] else 'FAILS'}  {name}: {line['reached']}, at least {line['at_least']}")
+    rows: dict[str, Any] = {}
+    pipelines: dict[str, Any] = {}
     facts = {
         "command": "python bench/prores.py",
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "versions": {"torch": torch.__version__, "triton": triton.__version__, "av": av.__version__},
         "gpu": torch.cuda.get_device_name(0),
         "cores": os.cpu_count(),
-        "lines": held,
-        "rows": rows,
-        "pipeline": pipelines,
     }
-    if args.json:
-        args.json.write_text(json.dumps(facts, indent=1) + "\n")
+
+    def keep() -> dict[str, dict[str, float | bool]]:
+        held = lines(rows, pipelines)
+        if args.json:
+            whole = {**facts, "lines": held, "rows": rows, "pipeline": pipelines}
+            args.json.write_text(json.dumps(whole, indent=1) + "\n")
+        return held
+
+    for number, row in enumerate(args.rows):
+        rows[row] = measure(row, args.seconds)
+        keep()
+        for recipe in args.pipeline if number == 0 else ():  # early, as it is asked for
+            pipelines[recipe] = pipeline(recipe)
+            keep()
+    for name, line in keep().items():
+        print(f"{'holds' if line['holds'] else 'FAILS'}  {name}: {line['reached']}, at least {line['at_least']}")
 
 
 if __name__ == "__main__":
