@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,7 +162,8 @@ class Selector:
             folder, new = self._cache.entry(key, lambda place: self._build(engine, profile, place))
             fresh |= new
             try:
-                run = engine.load(self._network, profile, folder)
+                with _unadvised():
+                    run = engine.load(self._network, profile, folder)
             except EngineError:
                 if last or new:
                     raise
@@ -174,7 +176,7 @@ class Selector:
 
     def _build(self, engine: Engine, profile: Profile, place: Path) -> None:
         begun = time.monotonic()
-        with _ticking(self._say, f"building {engine.name} for {profile}"):
+        with _ticking(self._say, f"building {engine.name} for {profile}"), _unadvised():
             engine.build(self._network, profile, place)
         done = f"{engine.name} for {profile} built in {time.monotonic() - begun:.1f} s"
         happened("engine-build", done)
@@ -191,6 +193,17 @@ class Selector:
 
         versions = {f"{e.name} {lib}": v for e in engines for lib, v in e.versions().items()}
         return key_of(self._digest, profile, "auto", max(e.recipe for e in engines), versions)
+
+
+@contextmanager
+def _unadvised() -> Iterator[None]:
+    """Compilers give advice as Python warnings, such as to compute in TF32, and tell of what will change in them.
+
+    Nobody who renders can do anything about either.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextmanager

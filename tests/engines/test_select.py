@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -98,6 +99,24 @@ def choose(network, tmp_path, monkeypatch):
         return selector(profile), said, warned
 
     return ask
+
+
+def test_the_advice_of_compilers_is_no_error(choose, monkeypatch):
+    """As torch.compile's on TF32, and torch_tensorrt's on its own options: under `-W error` neither may end a build."""
+
+    def advising(method):
+        def advises(*arguments):
+            warnings.warn("consider something else", stacklevel=1)
+            return method(*arguments)
+
+        return advises
+
+    monkeypatch.setattr(Double, "build", advising(Double.build))
+    monkeypatch.setattr(Double, "load", advising(Double.load))
+    built, _, warned = choose(Double("fast"))
+    assert (built.engine, warned) == ("fast", [])
+    with pytest.raises(UserWarning, match="something else"):
+        warnings.warn("consider something else", stacklevel=1)
 
 
 def test_the_fastest_is_taken_and_remembered(choose, network):
