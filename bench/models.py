@@ -9,7 +9,10 @@ times eager of the same run that is, dB against fp32 on the same device (200: no
 nothing and to load from the cache. `eager` has cudnn.benchmark on and channels last. FOLDER holds fetched weights
 (`models/`) and takes the engines; without it weights are fetched, and engines are built in a temporary folder.
 `--pipeline` runs a clip of that many frames through `gpupipe run` with `engine: auto` as well. The file is written
-after every row.
+after every row. `--clips FILES` measures what 8 bits cost on real clips instead, see `eight_bits`:
+
+    python bench/models.py --device cpu --threads 1 --cards NAME ... --clips FILE ... [--numbers int8 fp8]
+                           [--accuracy 38] [--json bench/results/int8_cpu.json]
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does;
 import torch
 
 from bench import measured
+from bench.eight_bits import eight_bits
 from bench.matrix import small
 from bench.measured import captured, head, keep
 from gpupipe.bench.clip import RECIPES, make_clip
@@ -178,6 +182,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, help="ends in /gpupipe where --pipeline is to find it")
     parser.add_argument("--pipeline", type=int, default=0, metavar="FRAMES")
     parser.add_argument("--small", action="store_true", help="small pictures in --pipeline: whether it runs")
+    parser.add_argument("--clips", type=Path, nargs="*", default=[])
+    parser.add_argument("--numbers", nargs="*", default=["int8", "fp8"], choices=["int8", "fp8"])
+    parser.add_argument("--accuracy", type=float, default=38.0)
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -197,10 +205,21 @@ def main() -> None:
         args.cache = args.cache or Path(scratch) / "gpupipe"
         folder.choose(args.cache)
         rows: list[Row] = []
+        if args.threads:
+            torch.set_num_threads(args.threads)
         report: dict[str, object] = {
             **head(args.device),
             "versions": {name: version for engine in ENGINES for name, version in engine.versions().items()},
         }
+        if args.clips:
+            cards = [find(name) for name in args.cards]
+            for card in cards:
+                fetch(card, folder.weights(), allowed={card.name})
+            eight_bits(
+                cards, args.clips, args.numbers, args.accuracy, args.device,
+                lambda rows: keep(args.json, report | {"rows": rows}),
+            )  # fmt: skip
+            return
         print(f"{'card':28} {'engine':10} ms/call ms/graph  x eager       dB  build s   load s")
         if args.small:
             small("h264")

@@ -34,7 +34,7 @@ SAMPLES = 12
 """Pictures of a clip: every other one is calibrated on, the rest is held out."""
 SIDE = 160
 """Of the window that is taken of each."""
-_RECIPE, _FILE = 1, "recipe.json"
+_RECIPE, _FILE = 2, "recipe.json"
 
 
 @dataclass(frozen=True)

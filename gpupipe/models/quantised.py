@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from gpupipe.models.recipe import OCTAVE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -69,7 +71,8 @@ class Convolution(nn.Module):
         weight = conv.weight.detach()
         self._balanced = bool(layer.balance)
         if layer.balance:
-            factor = torch.tensor(layer.balance, device=weight.device, dtype=torch.float32).exp2().to(weight.dtype)
+            steps = torch.tensor(layer.balance, device=weight.device, dtype=torch.float32)
+            factor = (steps / OCTAVE).exp2().to(weight.dtype)
             weight = weight * factor.view(1, -1, 1, 1)
             self.register_buffer("factor", (1 / factor).view(1, -1, 1, 1))
         self.weight = nn.Parameter(weight.clone(), requires_grad=False)

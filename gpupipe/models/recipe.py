@@ -10,6 +10,9 @@ Numbers = Literal["int8", "fp8"]
 """Whole numbers of a range's 127th part, or floats of 4 bits exponent and 3 bits mantissa (E4M3)."""
 
 
+OCTAVE = 4
+
+
 class Layer(BaseModel):
     """How one convolution is rounded. Its weights' ranges follow from the weights."""
 
@@ -19,8 +22,8 @@ class Layer(BaseModel):
     top: float = Field(gt=0)
     """Largest magnitude of what comes in, once it is balanced."""
     balance: tuple[int, ...] = ()
-    """For each input channel the power of two that it is divided by, its weights being multiplied by as much; empty
-    where nothing is balanced."""
+    """For each input channel by how many steps, `OCTAVE` of them to a power of two, it is divided and its weights are
+    multiplied; empty where nothing is balanced."""
 
 
 class Recipe(BaseModel):

@@ -42,11 +42,11 @@ def test_int8_is_torchs_fake_quantisation(conv, x):
     assert (network(x) - conv(x)).abs().max() > 1e-3
 
 
-def test_balance_is_a_power_of_two_for_each_input_channel(conv, x):
+def test_balance_is_in_quarters_of_an_octave_for_each_input_channel(conv, x):
     x = x * torch.tensor([0.25, 1.0, 4.0, 16.0]).view(1, -1, 1, 1)
-    powers = (-2, 0, 2, 4)
-    network = quantised(torch.nn.Sequential(conv), recipe(Layer(name="0", top=4.0, balance=powers)))
-    factor = torch.tensor([2.0**power for power in powers]).view(1, -1, 1, 1)
+    steps = (-8, 1, 8, 15)
+    network = quantised(torch.nn.Sequential(conv), recipe(Layer(name="0", top=4.0, balance=steps)))
+    factor = torch.tensor([2.0 ** (step / 4) for step in steps]).view(1, -1, 1, 1)
     rounded = torch.fake_quantize_per_tensor_affine(x / factor, 4.0 / 127, 0, -128, 127)
     heavier = conv.weight * factor
     weight = torch.fake_quantize_per_channel_affine(

@@ -1,0 +1,132 @@
+"""What 8 bits cost on real clips: dB against fp32 on pictures held out, and how much of a network bears them.
+
+Called by `bench/models.py --clips`. Each row is what `gpupipe plan` decides for a clip and a card, and what that recipe
+gives on `ELSEWHERE` more pictures, which had no part in it: other times, and the middle of the picture instead of the
+part with the most contrast. They are decoded and converted by libav.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import av
+import numpy as np
+import torch
+
+from gpupipe.config import parse_config
+from gpupipe.engines.check import agreement
+from gpupipe.media.probe import probe
+from gpupipe.models import folder
+from gpupipe.models.bind import bind
+from gpupipe.models.fetch import verify
+from gpupipe.models.load import load
+from gpupipe.models.quantised import quantised
+from gpupipe.plan import make_plan
+from gpupipe.render.learnt import learnt
+from gpupipe.stages.model import ModelSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from gpupipe.models.card import Card
+    from gpupipe.models.recipe import Recipe
+
+ELSEWHERE, SIDE = 5, 192
+
+
+@dataclass
+class Eight:
+    """One card in 8 bits on one clip."""
+
+    card: str
+    clip: str
+    numbers: str
+    accuracy: float
+    """dB asked for."""
+    seconds: float = 0.0
+    """It took to find out."""
+    refused: str | None = None
+    convolutions: int = 0
+    in_8_bits: int = 0
+    in_floats: list[str] | None = None
+    """Of those that are left, in the network's order; the first and the last always are."""
+    share: float = 0.0
+    """Of the multiply-adds that are in 8 bits."""
+    decibels: float | None = None
+    """Of the worst picture held out."""
+    held_out: int = 0
+    elsewhere_worst: float | None = None
+    elsewhere_mean: float | None = None
+    """On the further pictures."""
+    elsewhere: int = 0
+
+
+def eight_bits(
+    cards: list[Card], clips: list[Path], numbers: list[str], accuracy: float, device: str,
+    keep: Callable[[list[dict[str, object]]], None],
+) -> None:  # fmt: skip
+    """Measures and prints every combination; `keep` is told the rows so far after each."""
+    rows: list[dict[str, object]] = []
+    for kind in numbers:
+        for clip in clips:
+            for card in cards:
+                made = _row(card, clip, kind, accuracy, device)
+                print(_words(made), flush=True)
+                rows.append(asdict(made))
+                keep(rows)
+
+
+def _row(card: Card, clip: Path, numbers: str, accuracy: float, device: str) -> Eight:
+    made, begun = Eight(card.name, clip.name, numbers, accuracy), time.monotonic()
+    model = {"card": card.name, "precision": numbers, "accuracy": accuracy}
+    config = parse_config({"stages": [{"model": model}], "output": {"audio": "none", "subtitles": "none"}})
+    plan = learnt(make_plan(config, probe(clip), clip.with_suffix(".bench.mkv"), device=device))
+    made.seconds = round(time.monotonic() - begun, 1)
+    (step,) = (step for step in plan.steps if step.kind == "stage" and step.name == "model")
+    recipe = ModelSettings.model_validate(step.settings, strict=False).recipe
+    if recipe is None:
+        made.refused = next(one.message for one in plan.warnings if one.code == "model-precision")
+        return made
+    made.convolutions, made.in_8_bits, made.share = recipe.convolutions, len(recipe.layers), recipe.share
+    made.decibels, made.held_out = recipe.decibels, recipe.pictures
+    _elsewhere(made, card, recipe, clip, device)
+    return made
+
+
+def _elsewhere(made: Eight, card: Card, recipe: Recipe, clip: Path, device: str) -> None:
+    network = bind(card, load(card, verify(card, folder.weights())), {}).to(device)
+    taken = {layer.name for layer in recipe.layers}
+    convolutions = (name for name, module in network.named_modules() if isinstance(module, torch.nn.Conv2d))
+    made.in_floats = [name for name in convolutions if name not in taken]
+    rounded = quantised(network, recipe)
+    with torch.inference_mode():
+        found = [agreement(rounded(x), network(x)) for x in (p.to(device) for p in _pictures(clip))]
+    made.elsewhere = len(found)
+    made.elsewhere_worst, made.elsewhere_mean = round(min(found), 2), round(sum(found) / len(found), 2)
+
+
+def _pictures(clip: Path) -> Iterator[torch.Tensor]:
+    """At times of their own, by the count of frames."""
+    with av.open(str(clip)) as file:
+        count = sum(1 for _ in file.decode(video=0))
+    wanted = {int((n + 0.37) * count / ELSEWHERE) for n in range(ELSEWHERE)}
+    with av.open(str(clip)) as file:
+        for number, frame in enumerate(file.decode(video=0)):
+            if number in wanted:
+                rgb = frame.to_ndarray(format="rgb24")
+                top, left = (max(0, (side - SIDE) // 2) for side in rgb.shape[:2])
+                part = np.ascontiguousarray(rgb[top : top + SIDE, left : left + SIDE])
+                yield torch.from_numpy(part).permute(2, 0, 1)[None].float() / 255
+
+
+def _words(made: Eight) -> str:
+    what = f"{made.card:26} {made.clip[:34]:34} {made.numbers:5}"
+    if made.refused is not None:
+        return f"{what} {made.refused} ({made.seconds:.0f} s)"
+    return (
+        f"{what} {made.decibels:6.2f} dB held out, {made.elsewhere_worst:6.2f} elsewhere, {made.in_8_bits} of "
+        f"{made.convolutions} convolutions, {made.share:.1%} of the multiply-adds ({made.seconds:.0f} s)"
+    )
