@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -107,8 +109,20 @@ def arithmetic(profile: Profile) -> Iterator[None]:
     if not profile.device.startswith("cuda"):
         yield
         return
+    _heard()
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False, fp32_precision=None):
         yield
+
+
+@cache
+def _heard() -> None:
+    """Lets torch tell, and nobody hear, that it will have other words for TF32: some versions do so once a process."""
+    import torch  # noqa: PLC0415  as above
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False, fp32_precision=None):
+            pass
 
 
 def layout_of(profile: Profile) -> torch.memory_format:
