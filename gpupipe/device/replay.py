@@ -35,7 +35,7 @@ class Replay(Generic[Result]):
                 self.result = work()
                 return
             for _ in range(2):  # compiles kernels and fills caches, which a capture must not see
-                self.result = work()
+                work()
             lane.synchronize()
             graph = torch.cuda.CUDAGraph()
             stream: Any = getattr(lane, "stream", None)
