@@ -18,6 +18,8 @@ _PASSES = ((2.0, 24, 5), (1.2, 48, 3))
 than the motion is to be known; of 24 alone a third of the accuracy is left."""
 _ALIKE, _SEEN = 0.6, 0.2
 """Least correlation, and least part of the patch that both pictures show."""
+_RIDGE = 2e-5
+"""Beside mean squares of a normalised patch's slopes, where 1 is much: what flat patches are held by."""
 _LEVELS, _COARSER, _SPARSE = 3, 4, 3.0
 """Pictures of the pyramid, each this much smaller than the one before; most pixels between two samples of a patch."""
 
@@ -34,16 +36,18 @@ class Motion(NamedTuple):
 
 
 class Pyramid(NamedTuple):
-    """Luma of N pictures at several sizes."""
+    """Luma of N pictures at several sizes, one below the other in one picture, so that one look reads any of them."""
 
-    levels: tuple[Tensor, ...]
+    atlas: Tensor
     """(N, 1, h, w) float32."""
+    tall: int
+    """Rows of the first and largest."""
     how: Look
-    """How the first level shows the picture: what lies beyond its width and height is none of it."""
+    """How that one shows the picture: what lies beyond its width and height is none of it."""
 
-    def rows(self, part: slice) -> Pyramid:
+    def rows(self, part: slice | Tensor) -> Pyramid:
         """Some of the pictures."""
-        return Pyramid(tuple(level[part] for level in self.levels), self.how)
+        return self._replace(atlas=self.atlas[part])
 
 
 def pyramid(luma: Tensor, how: Look) -> Pyramid:
@@ -51,7 +55,8 @@ def pyramid(luma: Tensor, how: Look) -> Pyramid:
     levels = [luma[:, None]]
     for _ in range(_LEVELS - 1):
         levels.append(functional.avg_pool2d(levels[-1], _COARSER, ceil_mode=True))
-    return Pyramid(tuple(levels), how)
+    wide = luma.shape[2]
+    return Pyramid(torch.cat([functional.pad(x, (0, wide - x.shape[3])) for x in levels], 2), luma.shape[1], how)
 
 
 def motion(faces: Faces, here: Pyramid, there: Pyramid) -> Motion:
@@ -70,26 +75,24 @@ def motion(faces: Faces, here: Pyramid, there: Pyramid) -> Motion:
     half = (faces.sides / 2).clamp(min=2)
     still, shift = torch.zeros_like(faces.centres), torch.zeros_like(faces.centres)
     still[..., 0] = 1
-    turn, alike, part = still, half, half
+    turn, none, alike, part = still, shift, half, half
     for wide, side, rounds in _PASSES:
-        patch = _Patch(faces.centres, half * wide, _grid(side, half.device).expand(*half.shape, -1, -1))
-        level = _level(patch, side, here.how.factor)
-        weight = _shown(here, patch.at(still, torch.zeros_like(shift)), level) * _shown(
-            there, patch.at(turn, shift), level
-        )
+        patch = _patch(here, faces.centres, half * wide, side)
+        weight = _shown(here, patch, patch.at(still, none)) * _shown(there, patch, patch.at(turn, shift))
         part = weight.mean(-1)
-        model = _normalised(_values(here, patch.at(still, torch.zeros_like(shift)), level), weight)
+        weight = weight / weight.sum(-1, keepdim=True).clamp(min=1)
+        model = _normalised(_values(here, patch, patch.at(still, none)), weight)
         fit = _fit(model, weight, side)
         for _ in range(rounds):
-            seen = _normalised(_values(there, patch.at(turn, shift), level), weight)
-            step = (fit @ (seen - model)[..., None])[..., 0].clamp(-0.5, 0.5)
-            turn = _times(turn, _inverse(torch.stack((step[..., 2] + 1, step[..., 3]), -1)))
-            shift = shift - patch.reach[..., None] * _times(turn, step[..., :2])
-        seen = _normalised(_values(there, patch.at(turn, shift), level), weight)
-        alike = (seen * model * weight).mean(-1) / part.clamp(min=_SEEN)
+            seen = _normalised(_values(there, patch, patch.at(turn, shift)), weight)
+            move, change = (fit @ (seen - model)[..., None]).view(*half.shape, 2, 2).clamp(-0.5, 0.5).unbind(2)
+            turn = _times(turn, _inverse(change + still))
+            shift = shift - patch.reach[..., None] * _times(turn, move)
+        seen = _normalised(_values(there, patch, patch.at(turn, shift)), weight)
+        alike = (seen * model * weight).sum(-1)
     fine = torch.isfinite(shift).all(-1) & (alike > _ALIKE) & (part > _SEEN)
-    turn = torch.where(fine[..., None], turn, still)
-    return Motion(turn, torch.where(fine[..., None], shift, 0.0), fine & faces.valid)
+    turn, shift = torch.where(fine[..., None], turn, still), torch.where(fine[..., None], shift, 0.0)
+    return Motion(turn, shift, fine & faces.valid)
 
 
 def forth(move: Motion, centres: Tensor, points: Tensor) -> Tensor:
@@ -110,55 +113,63 @@ class _Patch(NamedTuple):
     centre: Tensor
     """(N, K, 2) pixels of the picture."""
     reach: Tensor
-    """(N, K) pixels from there to the patch's edge."""
+    """(N, K) pixels of the picture from there to the patch's edge."""
     unit: Tensor
-    """(N, K, P * P, 2): places -1..1."""
+    """(P * P, 2): places -1..1."""
+    turned: Tensor
+    """The same, a quarter turn on."""
+    cell: Tensor
+    """(N, K, 1): side, in pixels of the picture, of a pixel of the level that is looked at."""
+    scale: Tensor
+    """(N, K, 1, 2): that level's part of the atlas, from -1 to 1, is places * scale + offset."""
+    offset: Tensor
 
     def at(self, turn: Tensor, shift: Tensor) -> Tensor:
         """(N, K, P * P, 2) pixels of the picture, when the face was turned and shifted so."""
-        away = self.reach[:, :, None, None] * _times(turn[:, :, None], self.unit)
-        return (self.centre + shift)[:, :, None] + away
+        a, b = (self.reach[..., None] * turn)[..., None, None].unbind(2)
+        middle = (self.centre + shift)[:, :, None]
+        return torch.addcmul(torch.addcmul(middle, a, self.unit), b, self.turned)
+
+
+def _patch(pictures: Pyramid, centre: Tensor, reach: Tensor, side: int) -> _Patch:
+    """On the level whose pixels lie closest to the samples of each face."""
+    factor, (high, wide) = pictures.how.factor, pictures.atlas.shape[-2:]
+    sparse = reach * (2 / side) * factor
+    second, third = sparse > _SPARSE, sparse > _SPARSE * _COARSER
+    smaller = torch.pow(1 / _COARSER, second.to(torch.float32) + third)
+    start = second * float(pictures.tall) + third * float(-(-pictures.tall // _COARSER))
+    scale = torch.stack((smaller * (2 * factor / wide), smaller * (2 * factor / high)), -1)
+    first = torch.stack((torch.zeros_like(start), start * (2 / high)), -1)
+    offset = scale / 2 + first - 1
+    unit = _grid(side, reach.device)
+    cell = 1 / (smaller * factor)
+    return _Patch(centre, reach, unit, turned(unit), cell[..., None], scale[:, :, None], offset[:, :, None])
 
 
 def _grid(side: int, device: torch.device) -> Tensor:
     """(P * P, 2): places -1..1, row by row."""
     line = (torch.arange(side, dtype=torch.float32, device=device) + 0.5) * (2 / side) - 1
-    return torch.cartesian_prod(line, line).flip(-1)
+    return torch.stack((line.repeat(side), line.repeat_interleave(side)), -1)
 
 
-def _level(patch: _Patch, side: int, factor: float) -> Tensor:
-    """(N, K) int64: the level whose pixels lie closest to the samples of each face."""
-    sparse = patch.reach * (2 / side) * factor
-    limits = [_SPARSE * _COARSER**step for step in range(_LEVELS - 1)]
-    return torch.stack([sparse > limit for limit in limits]).sum(0)
-
-
-def _shown(pictures: Pyramid, places: Tensor, level: Tensor) -> Tensor:
+def _shown(pictures: Pyramid, patch: _Patch, places: Tensor) -> Tensor:
     """(N, K, P * P): 1 where a sample is made of pixels of the picture alone, else 0."""
     how = pictures.how
-    x, y = ((places + 0.5) * how.factor).unbind(-1)
-    inside = torch.minimum(torch.minimum(x, how.width - x), torch.minimum(y, how.height - y))
-    return (inside >= torch.pow(float(_COARSER), level)[..., None]).to(torch.float32)
+    x, y = (places + 0.5).unbind(-1)
+    inside = torch.minimum(torch.minimum(x, how.width / how.factor - x), torch.minimum(y, how.height / how.factor - y))
+    return (inside >= patch.cell).to(torch.float32)
 
 
-def _values(pictures: Pyramid, places: Tensor, level: Tensor) -> Tensor:
-    """(N, K, P * P) luma of each face's level."""
-    x, y = ((places + 0.5) * pictures.how.factor).unbind(-1)
-    out = None
-    for step, luma in enumerate(pictures.levels):
-        # A level rounded up is a little wider than the picture: its edges lie where its own pixels end.
-        high, wide = (side * float(_COARSER**step) for side in luma.shape[-2:])
-        grid = torch.stack((x / wide * 2 - 1, y / high * 2 - 1), -1)
-        values = functional.grid_sample(luma, grid, padding_mode="border", align_corners=False)[:, 0]
-        out = values if out is None else torch.where((level >= step)[..., None], values, out)
-    assert out is not None, "a pyramid has a first level"
-    return out
+def _values(pictures: Pyramid, patch: _Patch, places: Tensor) -> Tensor:
+    """(N, K, P * P) luma. Places beyond the level read what lies beside it: they are not `_shown`."""
+    grid = torch.addcmul(patch.offset, places, patch.scale)
+    return functional.grid_sample(pictures.atlas, grid, padding_mode="border", align_corners=False)[:, 0]
 
 
 def _normalised(patch: Tensor, weight: Tensor) -> Tensor:
-    total = weight.sum(-1, keepdim=True).clamp(min=1)
-    away = patch - (patch * weight).sum(-1, keepdim=True) / total
-    return away / ((away.square() * weight).sum(-1, keepdim=True) / total).sqrt().clamp(min=1e-3)
+    """Of mean 0 and mean square 1, by weights that add up to one."""
+    away = patch - (patch * weight).sum(-1, keepdim=True)
+    return away / (away.square() * weight).sum(-1, keepdim=True).sqrt().clamp(min=1e-3)
 
 
 def _fit(model: Tensor, weight: Tensor, side: int) -> Tensor:
@@ -168,18 +179,25 @@ def _fit(model: Tensor, weight: Tensor, side: int) -> Tensor:
     x, y = _grid(side, model.device).view(side, side, 2).unbind(-1)
     steepest = torch.stack((across, down, across * x + down * y, down * x - across * y), 2).flatten(3)
     counted = steepest * weight[:, :, None]
-    normal = counted @ steepest.mT + 1e-2 * torch.eye(4, device=model.device)
+    normal = counted @ steepest.mT + _RIDGE * torch.eye(4, device=model.device)
     fit: Tensor = torch.linalg.solve_ex(normal, counted)[0]
     return fit
 
 
+def turned(p: Tensor) -> Tensor:
+    """A quarter turn on: i times (..., 2) as complex numbers.
+
+    There is no complex64 here: on the CPU the last bits of its products depend on where in a tensor they stand.
+    """
+    return torch.stack((-p[..., 1], p[..., 0]), -1)
+
+
 def _times(p: Tensor, q: Tensor) -> Tensor:
     """Products of complex numbers."""
-    (a, b), (c, d) = p.unbind(-1), q.unbind(-1)
-    return torch.stack((a * c - b * d, a * d + b * c), -1)
+    a, b = p[..., None].unbind(-2)
+    return torch.addcmul(a * q, b, turned(q))
 
 
 def _inverse(p: Tensor) -> Tensor:
     a, b = p.unbind(-1)
-    square = (a * a + b * b).clamp(min=1e-6)
-    return torch.stack((a / square, -b / square), -1)
+    return torch.stack((a, -b), -1) / p.square().sum(-1, keepdim=True).clamp(min=1e-6)

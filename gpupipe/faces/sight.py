@@ -85,9 +85,9 @@ class Sight:
         how = self.how
         faces = nothing(how.lead, how.wanted.places, device, self._width)
         high, wide = (-(-side // STEP) * STEP for side in (how.look.height, how.look.width))
-        levels = pyramid(torch.zeros(1, high, wide, device=device), how.look).levels
+        atlas = pyramid(torch.zeros(1, high, wide, device=device), how.look).atlas
         shot = torch.zeros(how.lead, dtype=torch.bool, device=device)
-        return (*faces.tensors(), shot, torch.zeros(HEIGHT, WIDTH, device=device), *levels)
+        return (*faces.tensors(), shot, torch.zeros(HEIGHT, WIDTH, device=device), atlas)
 
     def __call__(self, rgb: Tensor, memory: tuple[Tensor, ...], number: int) -> Seen:
         """Faces of the next pictures; the memory is changed.
@@ -98,14 +98,12 @@ class Sight:
             number: of the first of the pictures in the run; it decides which are detected in.
         """
         how = self.how
-        *faces, shot, last, first, second, third = memory
+        *faces, shot, last, atlas = memory
         before = Faces(*faces)
         small = shown(rgb, how.look)
         now = pyramid(luma(small) / 255, how.look)
-        earlier = Pyramid(
-            tuple(torch.cat((a, b)) for a, b in zip((first, second, third), now.levels, strict=True)), now.how
-        )
-        thumbnails = thumbnail(now.levels[0][:, 0, : how.look.height, : how.look.width])  # not the black around it
+        earlier = now._replace(atlas=torch.cat((atlas, now.atlas)))
+        thumbnails = thumbnail(now.atlas[:, 0, : how.look.height, : how.look.width])  # not the black around it
         new = cuts(thumbnails, last)
         found, known = self._found(rgb, small, before, earlier, new, number)
         nobody = how.ask and not known and not bool(found.valid.any() | before.valid.any())
@@ -114,9 +112,7 @@ class Sight:
             sure = (move.found & ~new[:, None])[..., None].to(torch.float32)
             found = replace(found, motion=torch.cat((move.turn, move.shift, sure), -1))
         every, starts = joined((before, found), 0), torch.cat((shot, new))
-        for old, fresh in zip(
-            memory, (*every.tensors(), starts, thumbnails[-1], *(x[-1:] for x in now.levels)), strict=True
-        ):
+        for old, fresh in zip(memory, (*every.tensors(), starts, thumbnails[-1], now.atlas[-1:]), strict=True):
             old.copy_(fresh[len(fresh) - len(old) :])
         if nobody:
             recent = every.map(lambda x: x[len(x) - len(rgb) :])
@@ -156,7 +152,7 @@ class Sight:
             ready = [row for row in waiting if row == 0 or row - 1 not in waiting]
             index = torch.tensor(ready, device=rgb.device)
             source = found.map(lambda x, i=index: x[i])  # type: ignore[misc]
-            here, there = (Pyramid(tuple(x[i] for x in light.levels), light.how) for i in (index, index + 1))
+            here, there = light.rows(index), light.rows(index + 1)
             found = _laid(found, index + 1, carried(source, motion(source, here, there)))
             waiting = [row for row in waiting if row not in ready]
         return found.map(lambda x: x[1:]), known

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 
-from gpupipe.faces.found import take
-from gpupipe.faces.motion import Motion, back
+from gpupipe.faces.motion import turned
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,51 +45,68 @@ def smoothed(faces: Faces, links: Tensor, calm: Calm) -> Faces:
         calm: the filter's numbers.
     """
     length, count, places = links.shape
-    values = torch.cat((faces.points, faces.boxes.view(*faces.valid.shape, 2, 2)), 2)
-    size = _linked(faces.sides, links[0], 0)[..., None, None].clamp(min=1e-3)
-    steady = _alpha(torch.full_like(size, calm.slope))
-    begun = links[-1] >= 0
-    value = _linked(values, links[-1], length - 1)
-    speed = torch.zeros_like(value)
-    number = begun.to(torch.float32)
+    known = links >= 0
+    linked = _Linked(len(faces.valid), links)
+    # All that does not follow from the filter itself is worked out for the whole chain at once.
+    corners = faces.boxes.view(*faces.valid.shape, 2, 2)
+    now = linked(torch.cat((faces.points, corners), 2))
+    a, b, shift = linked.back(faces)
+    least = 1 / known.flip(0).cumsum(0).flip(0).clamp(min=1)[..., None, None]
+    size = linked(faces.sides)[0, ..., None, None].clamp(min=1e-3)
+    steady = _alpha(calm.slope)
+    value, speed = now[-1], torch.zeros_like(now[-1])
     for ago in range(length - 2, -1, -1):
-        now = _linked(values, links[ago], ago)
-        before = back(_motion(faces, links[ago], ago), _linked(faces.centres, links[ago], ago), value)
-        speed = torch.lerp(speed, now - before, steady)
+        before = torch.addcmul(torch.addcmul(shift[ago], value, a[ago]), turned(value), b[ago])
+        away = now[ago] - before
+        speed = speed + steady * (away - speed)
         pace = speed.square().mean((-1, -2), keepdim=True).sqrt() / size
-        number = number + 1
-        weight = torch.maximum(_alpha(calm.cutoff + calm.beta * pace), 1 / number[..., None, None])
-        filled = begun[..., None, None]
-        value = torch.where(filled, torch.lerp(before, now, weight), now)
+        weight = torch.maximum(_alpha(calm.cutoff + calm.beta * pace), least[ago])
+        filled = known[ago + 1][..., None, None]
+        value = torch.where(filled, before + weight * away, now[ago])
         speed = torch.where(filled, speed, 0.0)
-        begun = begun | (links[ago] >= 0)
-        number = torch.where(begun, number, 0.0)
     recent = faces.map(lambda x: x[len(x) - count :])
     return replace(recent, points=value[:, :, :5], boxes=value[:, :, 5:].reshape(count, places, 4))
 
 
-def _alpha(cutoff: Tensor) -> Tensor:
+Number = TypeVar("Number", float, "Tensor")
+
+
+def _alpha(cutoff: Number) -> Number:
     """Weight of the newest value at a cutoff in cycles a picture: equation 4 with a period of one."""
     turn = 2 * math.pi * cutoff
     return turn / (turn + 1)
 
 
-def _linked(values: Tensor, link: Tensor, ago: int) -> Tensor:
-    """(N, K, ...): values that `link` points at, `ago` pictures ago."""
-    end = len(values) - ago
-    return take(values[end - len(link) : end], link.clamp(min=0))
+class _Linked:
+    """Looks up what chains point at."""
 
+    def __init__(self, total: int, links: Tensor) -> None:
+        length, count, places = links.shape
+        newest = torch.arange(count, device=links.device) + (total - count)
+        picture = newest[:, None] - torch.arange(length, device=links.device)[:, None, None]
+        self._at = picture * places + links.clamp(min=0)
 
-def _motion(faces: Faces, link: Tensor, ago: int) -> Motion:
-    """To the picture before; standing still where it is not known."""
-    known = _linked(faces.motion, link, ago)
-    found = known[..., 4] > 0
-    a, b, x, y = (torch.where(found, known[..., i], still) for i, still in enumerate((1.0, 0.0, 0.0, 0.0)))
-    return Motion(torch.stack((a, b), -1), torch.stack((x, y), -1), found)
+    def __call__(self, values: Tensor) -> Tensor:
+        """(length, N, K, ...) of (T, K, ...)."""
+        return values.flatten(0, 1)[self._at]
+
+    def back(self, faces: Faces) -> tuple[Tensor, Tensor, Tensor]:
+        """How a point p of the picture before comes to each: shift + a * p + b * `turned(p)`; 0, 1, 0 where unknown.
+
+        (length, N, K, 1, 2), and (length, N, K, 1, 1) both of a and b.
+        """
+        known = self(faces.motion)[..., None, :]
+        found = known[..., 4:] > 0
+        square = known[..., :2].square().sum(-1, keepdim=True).clamp(min=1e-6)
+        a, b = (torch.where(found, part, still) for part, still in
+                ((known[..., :1] / square, 1.0), (-known[..., 1:2] / square, 0.0)))  # fmt: skip
+        centre = self(faces.centres)[..., None, :]
+        here = centre + known[..., 2:4]
+        shift = centre - torch.addcmul(a * here, b, turned(here))
+        return a, b, torch.where(found, shift, 0.0)
 
 
 def averaged(values: Tensor, links: Tensor) -> Tensor:
     """(N, K, D): means of values (T, K, D) along chains."""
     kept = (links >= 0).to(values.dtype)[..., None]
-    seen = torch.stack([_linked(values, link, ago) for ago, link in enumerate(links)])
-    return (seen * kept).sum(0) / kept.sum(0).clamp(min=1)
+    return (_Linked(len(values), links)(values) * kept).sum(0) / kept.sum(0).clamp(min=1)
