@@ -128,8 +128,8 @@ def _matrix(name: str, seconds: int) -> Phase:
 
 def _profile(name: str, encode: str) -> Phase:
     quick = ("--encode", encode, "--frames", "60", "--seconds", "1", "--small")
-    words = ("--encode", encode, "--frames", "6000")
-    return Phase(55, _script("pipeline_profile", *words, quick=quick, result=name), lambda _: ())
+    words = ("--encode", encode)
+    return Phase(60, _script("pipeline_profile", *words, quick=quick, result=name), lambda _: ())
 
 
 _MODELS = ("--cache", "CACHE", "--cards", "realesr-animevideov3-x2", "span-ch48-x2", "ffdnet-color", "multistyle26")

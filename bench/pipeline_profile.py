@@ -1,6 +1,6 @@
 """Where the time of a pipeline goes: kernels, copies and waits by thread, and who has Python's lock.
 
-    python bench/pipeline_profile.py [--encode prores_torch] [--recipe h264] [--frames 6000] [--seconds 2]
+    python bench/pipeline_profile.py [--encode prores_torch] [--recipe h264] [--frames 15000] [--seconds 2]
                                      [--device cuda] [--small] [--json FILE]
 
 Runs of decode, warp, overlay and encoder, nothing written: one as it is, one of which torch.profiler sees so many
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from gpupipe.plan import Plan
 
 STOP = threading.Event()
+FIRST = 3000
+"""Frames of the first run."""
 SETTLED = 0.7
 """Seconds after the start of a run at which it is looked at: lanes are full by then."""
 PY_SPY = next(
@@ -102,6 +104,11 @@ def beside(run: Callable[[], Run], look: Callable[[], None], *, lanes: bool) -> 
         return run()
     finally:
         looker.join(90)
+
+
+def carried_out(plan: Plan) -> Run:
+    """All of a plan but the file."""
+    return unwritten(plan, partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs), STOP)
 
 
 def profiled(run: Callable[[], Run], seconds: float, *, cuda: bool) -> tuple[Run, list[Any], dict[int, str]]:
@@ -216,7 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encode", choices=list(ENCODES), default="prores_torch")
     parser.add_argument("--recipe", choices=list(RECIPES), default="h264")
-    parser.add_argument("--frames", type=int, default=6000)
+    parser.add_argument("--frames", type=int, default=15000, help="of the clip; no more are used than needed")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="small pictures: it is only tried whether it runs")
@@ -240,16 +247,16 @@ def main() -> None:
         make_clip(folder / "clip.mp4", RECIPES[args.recipe], args.frames)
         config = encoded(built_in(folder), args.encode)
         subject = open_subject(config, folder / "clip.mp4", folder, device=args.device, frames=args.frames)
-        plan: Plan = subject.plan()
-        make = partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs)
-        run = partial(unwritten, plan, make, STOP)
+        plan = subject.plan(min(args.frames, FIRST))
         cuda = plan.device != "cpu"
         with Lock() as lock:
-            found = run()
+            found = carried_out(plan)
         figures["rate"] = found.rate
         say(f"##### {args.recipe} -> warp, overlay -> {plan.encoder.encoder}: {found.rate:.0f} frames/s, "
             f"{found.cores:.1f} cores, start-up {found.startup:.2f} s; {plan.sessions} sessions, batch {plan.batch}",
             f"late by the lock (median / 95 % / most): {lock.words()}")  # fmt: skip
+        enough = int(found.rate * (SETTLED + args.seconds + 1.5))  # so that it runs for as long as it is looked at
+        run = partial(carried_out, subject.plan(max(1, min(args.frames, enough))))
         under, events, names = profiled(run, args.seconds, cuda=cuda)
         figures["rate_profiled"] = under.rate
         say(f"under torch.profiler: {under.rate:.0f} frames/s", *summary(events, names, args.seconds))
