@@ -118,7 +118,7 @@ def _at_once(plan: Plan, *, overwrite: bool, journal: Journal, stop: StopFlag, m
         if needed := known_size(plan):
             check_space(plan.output, needed)
         target = stack.enter_context(OutputFile(plan.output, overwrite=overwrite, inputs=inputs(plan)))
-        if plan.device == "cpu" and plan.sessions > 1:  # each has networks of its own
+        if plan.device == "cpu" and len(plan.segments) > 1:  # each session, and each attempt, makes its own networks
             plan = decided(plan, journal)
         guard = stack.enter_context(Guard(plan))
         while (tally := _attempt(guard, target.path, meter, journal=journal, stop=stop)) is None:

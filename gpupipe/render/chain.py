@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -67,12 +68,15 @@ class Chain:
             torch.set_num_threads((os.cpu_count() or 1) if heavy else 1)
         told = Journal() if journal is None else journal
         numbers = itertools.count()
+        chosen: list[Choice] = []
         with lane.active():
             self._calls = tuple(
-                (step, _prepared(step, told, rows, _of(choices, next(numbers)))
+                (step, _prepared(step, next(numbers), told, rows=rows, held=choices, chosen=chosen)
                  if step.kind == "stage" else _transform(step))
                 for step in steps if step.kind not in ("upload", "download")
             )  # fmt: skip
+        self.choices = tuple(chosen)
+        """What its networks run on: held to, or made up here."""
         lane.synchronize()  # other lanes may use what was made
         self._memories = self.remember()
         self._upload = _ring([s for s in steps if s.kind == "upload"], lane)
@@ -148,10 +152,6 @@ def _ring(steps: Sequence[Step], lane: Lane) -> PinnedRing | None:
     return PinnedRing(steps[0].source, lane)
 
 
-def _of(choices: Sequence[Choice], stage: int) -> list[Choice]:
-    return [choice for choice in choices if choice.stage == stage]
-
-
 def _transform(step: Step) -> Transform:
     """The callable of a step that the planner puts between stages."""
     if step.kind == "even":
@@ -159,13 +159,16 @@ def _transform(step: Step) -> Transform:
     return Converter(step.source, step.target, dither=bool(step.settings.get("dither", True)))
 
 
-def _prepared(step: Step, journal: Journal, rows: int, choices: Sequence[Choice]) -> Transform:
-    """A stage, ready to run."""
+def _prepared(
+    step: Step, number: int, journal: Journal, *, rows: int, held: Sequence[Choice], chosen: list[Choice]
+) -> Transform:
+    """A stage, the `number`th of the plan, ready to run; `chosen` gets what it runs on."""
     made = stage_of(step)
-    made.hold(choices)
+    made.hold([choice for choice in held if choice.stage == number])
     made.attend(journal, rows)
     source = seen(made, step.source)
     made.prepare(source)
+    chosen += [replace(choice, stage=number) for choice in made.choices()]
     if (watch := current()) is not None:
         watch.models |= {use.name: use for use in made.models()}
     if source.alpha == step.source.alpha:

@@ -14,6 +14,7 @@ from gpupipe.plan.segments import stage_of
 from gpupipe.render.watch import current
 
 if TYPE_CHECKING:
+    from gpupipe.engines.choice import Choice
     from gpupipe.events import Kind
     from gpupipe.plan import Plan, Step
     from gpupipe.render.board import Board
@@ -58,6 +59,11 @@ class Guard:
         """Which lanes can be told to be fewer; None while there are none."""
         with self._lock:
             self._board = board
+
+    def chosen(self, choices: tuple[Choice, ...]) -> None:
+        """What the first attempt's networks run on: those that follow go on with the same file."""
+        with self._lock:
+            self.plan = replace(self.plan, choices=choices)
 
     def step_back(self, why: str) -> bool:
         """Makes the plan smaller; says whether there was anything left to give up. No lane may be running."""

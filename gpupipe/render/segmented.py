@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from gpupipe.codecs.base import Encoder, Packet
     from gpupipe.device.base import Lane
+    from gpupipe.engines.choice import Choice
     from gpupipe.media.mux import Muxer
     from gpupipe.plan import Plan
     from gpupipe.render.guard import Guard
@@ -72,7 +73,8 @@ def _attempt(guard: Guard, join: Join, meter: Meter, *, journal: Journal, stop: 
         with ExitStack() as stack:
             stack.callback(guard.on, None)
             make = partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs)
-            board = start_lanes(plan, stack, journal, make, stop, shelf=partial(_board, plan, first=join.segment))
+            board = start_lanes(plan, stack, journal, make, stop, shelf=partial(_board, plan, first=join.segment),
+                                chosen=guard.chosen)  # fmt: skip
             meter.open()
             enter("write")
             join.start(board)
@@ -97,10 +99,12 @@ def _board(plan: Plan, crew: Crew, first: int = 0) -> Board:
 def start_lanes(
     plan: Plan, stack: ExitStack, journal: Journal, make: Callable[[Lane], Encoder], stop: StopFlag, *,
     shelf: Callable[[Crew], Board] | None = None,
+    chosen: Callable[[tuple[Choice, ...]], None] = lambda _: None,
 ) -> Board:  # fmt: skip
     """Makes every runner, then opens them, then starts all lanes; they end when `stack` is left.
 
     In that order because a CUDA Graph cannot be captured while a decoder session runs. `shelf` makes another board.
+    `chosen` is told what a GPU's networks run on.
     """
     gc.freeze()  # lanes collect garbage often: only what is made from now on is looked at
     stack.callback(gc.unfreeze)
@@ -111,7 +115,9 @@ def start_lanes(
     encoders = EncoderSessions(make, board, crew, journal)
     stack.callback(encoders.abandon)
     if plan.decoder == "nvdec":
-        workers, lanes = _device_workers(plan, board, crew, journal=journal, make=make, encoders=encoders, stop=stop)
+        workers, lanes = _device_workers(
+            plan, board, crew, journal=journal, make=make, encoders=encoders, stop=stop, chosen=chosen
+        )
     else:
         notes = [Notes(journal) for _ in range(plan.sessions)]
         workers = [Runner(plan, one, board, encoders) for one in notes]
@@ -141,7 +147,7 @@ def _work_and_leave(board: Board, worker: SegmentWorker, notes: Notes) -> None:
 
 def _device_workers(
     plan: Plan, board: Board, crew: Crew, *, journal: Journal, make: Callable[[Lane], Encoder],
-    encoders: EncoderSessions, stop: StopFlag,
+    encoders: EncoderSessions, stop: StopFlag, chosen: Callable[[tuple[Choice, ...]], None],
 ) -> tuple[list[SegmentWorker], list[tuple[str, Callable[[], None]]]]:  # fmt: skip
     """Decode lanes and the encode lanes behind them, with channels between."""
     from gpupipe.device.cuda import release_spare  # noqa: PLC0415  imports torch
@@ -152,6 +158,7 @@ def _device_workers(
     one: Channel[Job] = Channel(crew, (SLOTS + 1) * plan.sessions)
     channels = [one if shared else Channel[Job](crew, SLOTS + 1) for _ in range(plan.sessions)]
     compute = Compute.of(plan, journal)
+    chosen(compute.chain.choices)
     notes = [Notes(journal) for _ in channels]
     workers: list[SegmentWorker] = [
         DeviceRunner(plan, board, jobs, compute, journal=one, stop=stop)

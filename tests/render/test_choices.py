@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import av
 import numpy as np
 import onnx
 import pytest
@@ -31,6 +32,7 @@ from gpupipe.render.choices import settle
 from gpupipe.render.folder import CHOICES, SEGMENTS
 from gpupipe.render.ledger import Ledger
 from gpupipe.render.pieces import PieceWriter
+from gpupipe.render.runner import Runner
 from gpupipe.stages import model
 
 if TYPE_CHECKING:
@@ -207,6 +209,28 @@ def test_other_processes_hold_to_it(words, whole, fast, says, tmp_path) -> None:
     assert says("segment", "--quiet", plan, 0, 2)[0] == 0
     assert says("join", "--quiet", plan)[0] == 0
     assert Path(words[-1]).read_bytes() == whole
+
+
+def test_a_run_without_a_ledger_holds_to_it_too(words, whole, fast, says, monkeypatch) -> None:
+    """Each session has networks of its own; the second one would take another engine."""
+    (config := Path(words[2])).write_text(config.read_text().replace("resume: keep", "resume: off"))
+    made, make = [], Runner.__init__
+
+    def slower(self: Runner, *arguments: object) -> None:
+        make(self, *arguments)
+        made.append(self)
+        fast.pause = 1.0
+        shutil.rmtree(assemble.engines())
+
+    monkeypatch.setattr(Runner, "__init__", slower)
+    assert says(*words)[0] == 0
+    assert len(made) == 2
+    assert video(Path(words[-1])) == video(Path(words[-1]).with_name("whole.nut"))
+
+
+def video(path: Path) -> list[bytes]:
+    with av.open(str(path)) as container:
+        return [bytes(packet) for packet in container.demux(video=0) if packet.size]
 
 
 def plan_of(words: list[str]):
