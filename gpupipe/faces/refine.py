@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from gpupipe.faces.align import apply, crops, inverse, similarity
@@ -40,44 +41,48 @@ class Refine:
 
     def __init__(self, detector: Callable[[Tensor], tuple[Tensor, ...]], device: torch.device) -> None:
         self._detector = detector
-        self._targets = [
-            torch.from_numpy(template("ffhq512", SIDE, _EYES * SIDE / width)).to(device) for width in _WIDTHS
-        ]
+        targets = [template("ffhq512", SIDE, _EYES * SIDE / width) for width in _WIDTHS]
+        self._targets = torch.from_numpy(np.stack(targets)).to(device)
+        self._near = torch.tensor(_WIDTHS, device=device) * _NEAR
 
     def __call__(self, rgb: Tensor, faces: Faces, number: int) -> Tensor:
         """(N, K, 5, 2): the points of all faces, of which there are `number`."""
         order = listed(faces.valid, number)
         picture = order.div(faces.valid.shape[1], rounding_mode="floor")
         points = faces.points.flatten(0, 1)[order]
-        seen = [self._seen(rgb, picture, points, n) for n in range(len(_WIDTHS))]
-        count = torch.stack([found for _, found in seen]).sum(0)[:, None, None]
-        new = (torch.stack([total for total, _ in seen]).sum(0) / count.clamp(min=1)).to(points.dtype)
+        there, found = self._seen(rgb, picture, points)
+        count = found.sum(0)[:, None, None]
+        new = ((there * found[..., None, None]).sum(0) / count.clamp(min=1)).to(points.dtype)
         size = faces.sides.flatten()[order][:, None, None].clamp(min=1)
         moved = torch.linalg.vector_norm((new - points) / size, dim=-1).amax(-1)
         good = ((count.flatten() > 0) & (moved < _NEAR))[:, None, None]
         flat = faces.points.flatten(0, 1).index_copy(0, order, torch.where(good, new, points))
         return flat.view(faces.points.shape)
 
-    def _seen(self, rgb: Tensor, picture: Tensor, points: Tensor, which: int) -> tuple[Tensor, Tensor]:
-        """(F, 5, 2) sums of a face's points as found in its crop and in the mirror image, and how many that are."""
-        target, width = self._targets[which], _WIDTHS[which]
-        matrix = similarity(points, target)
-        crop = crops(rgb, picture, matrix, SIDE).clamp(0, 1) * 255
+    def _seen(self, rgb: Tensor, picture: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+        """(L, F, 5, 2) points of each face as found at each look, float64, and (L, F) where they were found.
+
+        A look is a size of crop, as it is or mirrored; the detector is given all of them at once.
+        """
+        looks, many = len(_WIDTHS), len(points)
+        matrix = similarity(points[None], self._targets[:, None])
+        crop = crops(rgb, picture.repeat(looks), matrix.flatten(0, 1), SIDE).clamp(0, 1) * 255
         maps = self._detector(torch.cat((crop, crop.flip(-1))))
-        there, found = _nearest(faces_of(maps, look(SIDE, SIDE, SIDE), Wanted(0.2, 0.0, 4)), target, width)
-        straight, mirrored = there.chunk(2)
+        faces = faces_of(maps, look(SIDE, SIDE, SIDE), Wanted(0.2, 0.0, 4))
+        middle = self._targets.mean(1).to(points.dtype).repeat_interleave(many, 0).repeat(2, 1)
+        near = self._near.repeat_interleave(many).repeat(2)
+        there, found = _nearest(faces, middle, near)
+        straight, mirrored = there.unflatten(0, (2, looks, many)).unbind(0)  # type: ignore[no-untyped-call]
         x, y = mirrored.unbind(-1)
-        mirrored = torch.stack([torch.stack((SIDE - 1 - x, y), -1)[:, n] for n in _MIRRORED], 1)
+        mirrored = torch.stack([torch.stack((SIDE - 1 - x, y), -1)[..., n, :] for n in _MIRRORED], -2)
         back = inverse(matrix)
-        one, other = (part.to(torch.float64) for part in found.chunk(2))
-        total = apply(back, straight) * one[:, None, None] + apply(back, mirrored) * other[:, None, None]
-        return total, one + other
+        return torch.cat((apply(back, straight), apply(back, mirrored))), found.view(2 * looks, many).to(torch.float64)
 
 
-def _nearest(faces: Faces, target: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """(F, 5, 2) points of the face in the middle of each crop, and whether there is one."""
-    away = torch.linalg.vector_norm(faces.points.mean(2) - target.mean(0).to(faces.points.dtype), dim=-1)
+def _nearest(faces: Faces, middle: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+    """(F, 5, 2) points of the face in the middle (F, 2) of each crop, and whether one is so near."""
+    away = torch.linalg.vector_norm(faces.points.mean(2) - middle[:, None], dim=-1)
     away = torch.where(faces.valid, away, float("inf"))
     best = away.argmin(1)
     points = faces.points.gather(1, best.view(-1, 1, 1, 1).expand(-1, 1, 5, 2))[:, 0]
-    return points, away.amin(1) < _NEAR * width
+    return points, away.amin(1) < near

@@ -52,18 +52,22 @@ def sample(rgb_nchw: Tensor, picture: Tensor, xy: Tensor, shrink: Tensor) -> Ten
     return total
 
 
-def _weights(part: Tensor, shrink: Tensor, stride: Tensor) -> list[Tensor]:
+def _weights(part: Tensor, shrink: Tensor, stride: Tensor) -> tuple[Tensor, ...]:
     """(F, 1, h, w) for each tap, adding up to one: `part` is how far a place lies behind its pixel, 0..1."""
+    taps = torch.arange(_TAPS[0], _TAPS[-1] + 1, dtype=torch.float32, device=part.device).view(-1, 1, 1, 1)
     soft = (shrink.to(torch.float32) - 1).clamp(0, 1).view(-1, 1, 1)
     wide = stride.to(torch.float32).view(-1, 1, 1)
-    tents = [(1 - (part - t * wide).abs() / (2 * wide)).clamp(min=0) for t in _TAPS]
-    whole = torch.stack(tents).sum(0)
-    cubics = [_cubic((part - t).abs(), near=t in {0, 1}) for t in _TAPS]
-    return [torch.lerp(c, t / whole, soft)[:, None] for c, t in zip(cubics, tents, strict=True)]
+    tents = (1 - (part - taps * wide).abs() / (2 * wide)).clamp(min=0)
+    away = (part - taps).abs()
+    cubics = torch.cat((_far(away[:1]), _near(away[1:3]), _far(away[3:])))
+    return torch.lerp(cubics, tents / tents.sum(0), soft)[:, :, None].unbind(0)
 
 
-def _cubic(x: Tensor, *, near: bool) -> Tensor:
-    """Keys' kernel at distance x: within one pixel, or from one to two."""
-    if near:
-        return ((_A + 2) * x - (_A + 3)) * x * x + 1
+def _near(x: Tensor) -> Tensor:
+    """Keys' kernel at a distance of up to one pixel."""
+    return ((_A + 2) * x - (_A + 3)) * x * x + 1
+
+
+def _far(x: Tensor) -> Tensor:
+    """At a distance from one to two."""
     return ((_A * x - 5 * _A) * x + 8 * _A) * x - 4 * _A
