@@ -7,8 +7,11 @@ part with the most contrast. They are decoded and converted by libav.
 
 from __future__ import annotations
 
+import copy
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import av
@@ -16,7 +19,12 @@ import numpy as np
 import torch
 
 from gpupipe.config import parse_config
-from gpupipe.engines.check import agreement
+from gpupipe.device.timing import seconds_of
+from gpupipe.engines.base import Profile
+from gpupipe.engines.cache import EngineCache
+from gpupipe.engines.check import agreement, test_pictures
+from gpupipe.engines.select import ENGINES, Selector
+from gpupipe.errors import GpupipeError
 from gpupipe.media.probe import probe
 from gpupipe.models import folder
 from gpupipe.models.bind import bind
@@ -29,12 +37,14 @@ from gpupipe.stages.model import ModelSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+
+    from torch import nn
 
     from gpupipe.models.card import Card
-    from gpupipe.models.recipe import Recipe
+    from gpupipe.models.recipe import Numbers, Recipe
 
 ELSEWHERE, SIDE = 5, 192
+SIZE = (1080, 1920)
 
 
 @dataclass
@@ -62,6 +72,8 @@ class Eight:
     elsewhere_mean: float | None = None
     """On the further pictures."""
     elsewhere: int = 0
+    milliseconds: dict[str, float | str] = field(default_factory=dict)
+    """On a GPU: a picture by each engine, in 8 bits and in half floats, at `SIZE`; or why not."""
 
 
 def eight_bits(
@@ -105,7 +117,31 @@ def _elsewhere(made: Eight, card: Card, recipe: Recipe, clip: Path, device: str)
     with torch.inference_mode():
         found = [agreement(rounded(x), network(x)) for x in (p.to(device) for p in _pictures(clip))]
     made.elsewhere = len(found)
+    if device != "cpu":
+        made.milliseconds = _timed(network, rounded, recipe.numbers, device)
     made.elsewhere_worst, made.elsewhere_mean = round(min(found), 2), round(sum(found) / len(found), 2)
+
+
+def _timed(network: nn.Module, rounded: nn.Module, numbers: Numbers, device: str) -> dict[str, float | str]:
+    """Each built anew for one picture of `SIZE`; nothing is kept, since the next clip has another recipe."""
+    profile = Profile(1, *SIZE, "fp16", device, numbers=numbers)
+    found: dict[str, float | str] = {}
+    for engine in (one for one in ENGINES if one.absent(device) is None):
+        for made, shape in ((network, replace(profile, numbers="")), (rounded, profile)):
+            what = f"{engine.name} {shape.numbers or 'fp16'}"
+            try:
+                found[what] = _milliseconds(made, engine.name, shape)
+            except (GpupipeError, RuntimeError) as error:
+                found[what] = str(error).strip().partition("\n")[0]
+    return found
+
+
+def _milliseconds(network: nn.Module, engine: str, profile: Profile) -> float:
+    half = copy.deepcopy(network).to(profile.device, profile.dtype)
+    with TemporaryDirectory() as scratch, torch.inference_mode():
+        selector = Selector(half, "timed", engine, EngineCache(Path(scratch)), say=lambda _: None, warn=lambda _: None)
+        built, pictures = selector(profile), test_pictures(profile)
+        return round(1000 * seconds_of(lambda: built.run(pictures), profile.device), 3)
 
 
 def _pictures(clip: Path) -> Iterator[torch.Tensor]:

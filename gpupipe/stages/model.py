@@ -193,9 +193,11 @@ class Model(base.Stage):
 
     def samples(self) -> int:
         """See `base.Stage`: in 8 bits it is calibrated first."""
+        if self.settings.precision not in {"int8", "fp8"} or self.settings.recipe is not None:
+            return 0
         from gpupipe.engines.calibrated import SAMPLES  # noqa: PLC0415  imports torch
 
-        return SAMPLES if self.settings.precision in {"int8", "fp8"} and self.settings.recipe is None else 0
+        return SAMPLES
 
     def learn(self, source: FrameFormat, pictures: Sequence[tuple[torch.Tensor, ...]]) -> base.Learnt:
         """The recipe of 8 bits; floats, and why, where there is none and `engine: auto` leaves the choice.
