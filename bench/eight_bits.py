@@ -2,7 +2,7 @@
 
 Called by `bench/models.py --clips`. Each row is what `gpupipe plan` decides for a clip and a card, and what that recipe
 gives on `ELSEWHERE` more pictures, which had no part in it: other times, and the middle of the picture instead of the
-part with the most contrast. They are decoded and converted by libav.
+quarters. They are decoded and converted by libav.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class Eight:
     """Of the multiply-adds that are in 8 bits."""
     decibels: float | None = None
     """Of the worst picture held out."""
+    hardest: float | None = None
+    """Of the part of a picture held out that has the most contrast, the worst of them."""
     held_out: int = 0
     elsewhere_worst: float | None = None
     elsewhere_mean: float | None = None
@@ -103,7 +105,7 @@ def _row(card: Card, clip: Path, numbers: str, accuracy: float, device: str) -> 
         made.refused = next(one.message for one in plan.warnings if one.code == "model-precision")
         return made
     made.convolutions, made.in_8_bits, made.share = recipe.convolutions, len(recipe.layers), recipe.share
-    made.decibels, made.held_out = recipe.decibels, recipe.pictures
+    made.decibels, made.hardest, made.held_out = recipe.decibels, recipe.hardest, recipe.pictures
     _elsewhere(made, card, recipe, clip, device)
     return made
 
@@ -163,6 +165,6 @@ def _words(made: Eight) -> str:
     if made.refused is not None:
         return f"{what} {made.refused} ({made.seconds:.0f} s)"
     return (
-        f"{what} {made.decibels:6.2f} dB held out, {made.elsewhere_worst:6.2f} elsewhere, {made.in_8_bits} of "
+        f"{what} {made.decibels:6.2f} dB held out, {made.hardest:6.2f} hardest, {made.elsewhere_worst:6.2f} elsewhere, {made.in_8_bits} of "
         f"{made.convolutions} convolutions, {made.share:.1%} of the multiply-adds ({made.seconds:.0f} s)"
     )

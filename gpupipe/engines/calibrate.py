@@ -9,6 +9,7 @@ layer's own output. Correcting biases gave 0.2 dB on the cards' networks, and is
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
     from gpupipe.models.recipe import Numbers
 
-Pairs = tuple[tuple[torch.Tensor, torch.Tensor], ...]
-"""Pictures, and what the network makes of them."""
+Parts = tuple[torch.Tensor, ...]
+"""Of one picture, equal in size: what it is measured by where measuring all of it takes too long."""
+Pairs = tuple[tuple[tuple[torch.Tensor, torch.Tensor], ...], ...]
+"""Pictures, each as parts and what the network makes of them."""
 WORTH = 0.5
 """Share of the multiply-adds below which 8 bits are not worth their loss."""
 _BALANCES, _CUTS = (1.0, 0.75, 0.5), (1.0, 0.7, 0.5, 0.35)
@@ -54,7 +57,7 @@ class Use:
 
 
 def calibrate(
-    network: nn.Module, seen: Sequence[torch.Tensor], held_out: Sequence[torch.Tensor], numbers: Numbers, least: float
+    network: nn.Module, seen: Sequence[torch.Tensor], held_out: Sequence[Parts], numbers: Numbers, least: float
 ) -> Recipe:
     """The recipe with the most multiply-adds in 8 bits that keeps every picture held out at `least` dB.
 
@@ -64,7 +67,7 @@ def calibrate(
     Args:
         network: in fp32, evaluation mode.
         seen: pictures that ranges and sensitivities are measured on, each 1 x C x H x W.
-        held_out: others, which the result is measured on.
+        held_out: others, which the result is measured on, picture by picture.
         numbers: `int8` or `fp8`.
         least: dB for a range of 1 against fp32.
 
@@ -80,15 +83,23 @@ def calibrate(
     )
     found = whole = trial(inner)
     if whole.decibels < least:
-        found = _with_fewer(trial, _least_sensitive_first(trial, inner, _pairs(network, seen[:_TOLD_BY])), least)
+        found = _with_fewer(
+            trial, _least_sensitive_first(trial, inner, _pairs(network, [(one,) for one in seen[:_TOLD_BY]])), least
+        )
     if found.share < WORTH:
         enough = f"with {found.share:.0%} of the multiply-adds in it" if found.layers else "in no convolution"
         raise EngineError(f"{numbers} gives {whole.decibels:.1f} dB of {least:g}, which it keeps {enough} only")
     return found
 
 
-def _pairs(network: nn.Module, pictures: Sequence[torch.Tensor]) -> Pairs:
-    return tuple((x, network(x)) for x in pictures)
+def _pairs(network: nn.Module, pictures: Sequence[Parts]) -> Pairs:
+    return tuple(tuple((x, network(x)) for x in parts) for parts in pictures)
+
+
+def _whole(decibels: Sequence[float]) -> float:
+    """Of a picture by its parts: errors add up, decibels do not."""
+    error = sum(10 ** (-found / 10) for found in decibels) / len(decibels)
+    return math.inf if error == 0 else -10 * math.log10(error)
 
 
 @dataclass(frozen=True)
@@ -112,7 +123,7 @@ class _Trial:
     def agreements(self, some: Sequence[Use], pairs: Pairs) -> list[float]:
         """Of each picture, in dB."""
         network = quantised(self.network, self.recipe(some))
-        return [agreement(network(x), wanted) for x, wanted in pairs]
+        return [_whole([agreement(network(x), wanted) for x, wanted in parts]) for parts in pairs]
 
     def __call__(self, some: Sequence[Use]) -> Recipe:
         """The recipe, with the worst of the pictures held out."""

@@ -38,11 +38,14 @@ class Recipe(BaseModel):
     """Part of all multiply-adds that is done in 8 bits."""
     decibels: float
     """Of the worst picture held out, against fp32 for a range of 1."""
+    hardest: float | None = None
+    """Of the worst place in all of them: the part with the most contrast in each."""
     pictures: int
     """How many were held out."""
 
     def __str__(self) -> str:
+        worst = "" if self.hardest is None else f" ({self.hardest:.1f} dB where they have the most contrast)"
         return (
             f"{self.numbers} in {len(self.layers)} of {self.convolutions} convolutions, {self.share:.1%} of the "
-            f"multiply-adds; {self.decibels:.1f} dB or more on {self.pictures} pictures held out"
+            f"multiply-adds; {self.decibels:.1f} dB or more on {self.pictures} pictures held out{worst}"
         )

@@ -46,13 +46,18 @@ def pictures(count, seed=0):
     return list((smooth + 0.05 * torch.randn(smooth.shape, generator=random)).clamp(0, 1)[:, None])
 
 
+def parts(count):
+    """Pictures that are measured whole."""
+    return [(picture,) for picture in pictures(count, 1)]
+
+
 def decibels(ours, wanted):
     return -10 * math.log10(float((ours.double() - wanted.double()).square().mean()))
 
 
 def test_all_but_first_and_last_where_that_is_good_enough():
     net = network(bad=False)
-    found = calibrate(net, pictures(3), pictures(3, 1), "int8", 38)
+    found = calibrate(net, pictures(3), parts(3), "int8", 38)
     assert [layer.name for layer in found.layers] == ["2", "4", "6", "8", "10"]
     inner, outer = 5 * WIDE * WIDE, 2 * 3 * WIDE
     assert found.share == pytest.approx(inner / (inner + outer), abs=1e-4)
@@ -62,7 +67,7 @@ def test_all_but_first_and_last_where_that_is_good_enough():
 @pytest.mark.parametrize(("numbers", "limit"), [("int8", 38.0), ("fp8", 30.0)])
 def test_a_bad_one_stays_in_floats_and_the_limit_is_kept(numbers, limit):
     net, held_out = network(bad=True), pictures(3, 1)
-    found = calibrate(net, pictures(3), held_out, numbers, limit)
+    found = calibrate(net, pictures(3), [(x,) for x in held_out], numbers, limit)
     kept = {layer.name for layer in found.layers}
     assert "6" not in kept
     assert kept <= {"2", "4", "8", "10"}
@@ -76,8 +81,8 @@ def test_a_bad_one_stays_in_floats_and_the_limit_is_kept(numbers, limit):
 
 def test_a_higher_limit_leaves_more_in_floats():
     net = network(bad=False)
-    all_of_them = calibrate(net, pictures(3), pictures(3, 1), "int8", 20)
-    fewer = calibrate(net, pictures(3), pictures(3, 1), "int8", all_of_them.decibels + 0.1)
+    all_of_them = calibrate(net, pictures(3), parts(3), "int8", 20)
+    fewer = calibrate(net, pictures(3), parts(3), "int8", all_of_them.decibels + 0.1)
     assert fewer.decibels > all_of_them.decibels
     assert fewer.share < all_of_them.share
 
@@ -86,14 +91,14 @@ def test_what_cannot_be_kept_is_one_line():
     with pytest.raises(
         EngineError, match=r"^int8 gives \d\d\.\d dB of 60, which it keeps in no convolution only$"
     ) as told:
-        calibrate(network(bad=True), pictures(2), pictures(2, 1), "int8", 60)
+        calibrate(network(bad=True), pictures(2), parts(2), "int8", 60)
     assert "\n" not in str(told.value)
 
 
 def test_a_network_of_two_layers_has_nothing_for_it():
     net = torch.nn.Sequential(conv(8, 3, 1), conv(3, 8, 2))
     with pytest.raises(EngineError, match="it has no convolutions for fp8 between its first and its last"):
-        calibrate(net, pictures(1), pictures(1, 1), "fp8", 38)
+        calibrate(net, pictures(1), parts(1), "fp8", 38)
 
 
 @pytest.mark.parametrize("bad", [False, True])
@@ -103,7 +108,7 @@ def test_the_same_on_any_number_of_threads(bad):
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            found.append(calibrate(network(bad), pictures(3), pictures(3, 1), "int8", 34).model_dump_json())
+            found.append(calibrate(network(bad), pictures(3), parts(3), "int8", 34).model_dump_json())
     finally:
         torch.set_num_threads(threads)
     assert found[0] == found[1]
@@ -122,7 +127,9 @@ def test_balance_brings_channels_together():
     plain = layer.model_copy(update={"balance": (), "top": float(use.tops.max())})
     (x,) = pictures(1, 1)
     alone, balanced = (
-        decibels(quantised(net, calibrate(net, [x], [x], "int8", 20).model_copy(update={"layers": (one,)}))(x), net(x))
+        decibels(
+            quantised(net, calibrate(net, [x], [(x,)], "int8", 20).model_copy(update={"layers": (one,)}))(x), net(x)
+        )
         for one in (plain, layer)
     )
     assert balanced > alone + 10
@@ -160,9 +167,15 @@ def test_pictures_held_out_are_not_those_calibrated_on(bound):
     bound.ask(given, 34.0)
     ((seen, held_out),) = bound.calls
     assert (len(seen), len(held_out)) == (4, 3)
-    assert not any(torch.equal(a, b) for a in seen for b in held_out)
-    assert all(one.shape[-2] % 4 == one.shape[-1] % 4 == 0 for one in (*seen, *held_out)), "the network's multiple"
-    assert all(any(torch.equal(one[..., :24, :30], picture) for picture in given) for one in (*seen, *held_out))
+    flat = [part for parts in held_out for part in parts]
+    assert len(flat) == 12, "four of each"
+    for one in (*seen, *flat):
+        assert one.shape[-2] % 4 == one.shape[-1] % 4 == 0, "the network's multiple"
+    whole = [one[..., :24, :30] for one in seen]
+    assert all(any(torch.equal(one, picture) for picture in given[0::2]) for one in whole)
+    for parts, picture in zip(held_out, given[1::2], strict=True):
+        quarters = [picture[..., y : y + 12, x : x + 15] for y in (0, 12) for x in (0, 15)]
+        assert all(torch.equal(part[..., :12, :15], quarter) for part, quarter in zip(parts, quarters, strict=True))
 
 
 def test_it_is_found_once(bound):
@@ -188,14 +201,20 @@ def test_one_picture_is_not_enough(bound):
         bound.ask(pictures(1))
 
 
-def test_the_window_has_the_most_contrast(monkeypatch):
-    monkeypatch.setattr(calibrated, "SIDE", 16)
+def test_ranges_come_from_where_the_contrast_is_and_measures_from_everywhere(monkeypatch):
+    monkeypatch.setattr(calibrated, "HARD", 16)
+    monkeypatch.setattr(calibrated, "SIDE", 8)
     picture = torch.full((1, 3, 64, 80), 0.5)
     picture[..., 32:48, 48:64] = torch.rand(1, 3, 16, 16)
 
     class Card:
         halo, multiple, minimum = 3, 1, 1
 
-    assert torch.equal(calibrated._window(picture, Card), picture[..., 32:48, 48:64])
+    assert torch.equal(calibrated._hardest(picture, Card), picture[..., 32:48, 48:64])
+    places = [(12, 16), (12, 56), (44, 16), (44, 56)]
+    parts = calibrated._quarters(picture, Card)
+    assert all(torch.equal(a, picture[..., y : y + 8, x : x + 8]) for a, (y, x) in zip(parts, places, strict=True))
+    assert [part.shape[-2:] for part in calibrated._quarters(picture[..., :1, :1], Card)] == [(1, 1)]
     Card.halo = None
-    assert torch.equal(calibrated._window(picture, Card), picture), "a network that must have the picture whole"
+    assert torch.equal(calibrated._hardest(picture, Card), picture), "a network that must have the picture whole"
+    assert torch.equal(calibrated._quarters(picture, Card)[0], picture)
