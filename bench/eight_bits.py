@@ -164,7 +164,6 @@ def _words(made: Eight) -> str:
     what = f"{made.card:26} {made.clip[:34]:34} {made.numbers:5}"
     if made.refused is not None:
         return f"{what} {made.refused} ({made.seconds:.0f} s)"
-    return (
-        f"{what} {made.decibels:6.2f} dB held out, {made.hardest:6.2f} hardest, {made.elsewhere_worst:6.2f} elsewhere, {made.in_8_bits} of "
-        f"{made.convolutions} convolutions, {made.share:.1%} of the multiply-adds ({made.seconds:.0f} s)"
-    )
+    found = f"{made.decibels:.2f} dB held out ({made.hardest:.2f} hardest), {made.elsewhere_worst:.2f} elsewhere"
+    share = f"{made.in_8_bits} of {made.convolutions} convolutions, {made.share:.1%} of the multiply-adds"
+    return f"{what} {found}, {share} ({made.seconds:.0f} s)"
