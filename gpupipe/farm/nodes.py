@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpupipe.errors import FarmError, first_line
 from gpupipe.farm.seats import LOOK, RaySeat, why
@@ -20,14 +22,37 @@ if TYPE_CHECKING:
     from gpupipe.render.ledger import Ledger
     from gpupipe.render.seat import Seat
 
+T = TypeVar("T")
 ANSWER = 30.0
-"""Seconds after which a cluster that does not say which nodes it has is lost.
+"""Seconds after which a cluster whose head does not answer is lost.
 
 Ray itself ends the process of a driver after 60 s without its head.
 """
 _AGAIN = 3
 """Actors that a place on a node gets, one after the other, if they end while the node lives."""
 _PAUSE = 0.05
+
+
+def _asked(ask: Callable[[], T]) -> Future[T]:
+    """Asks the cluster's head, in a thread that nobody waits for: without it, Ray may never come back."""
+    answer: Future[T] = Future()
+
+    def wait() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # noqa: BLE001  whoever asked gets it
+            answer.set_exception(error)
+
+    threading.Thread(target=wait, name="head", daemon=True).start()
+    return answer
+
+
+def _silent() -> FarmError:
+    return FarmError("the cluster's head does not answer", hint="look at it by `ray status`")
+
+
+def _gone(error: Exception) -> FarmError:
+    return FarmError(f"the cluster is gone: {first_line(error)}", hint="look at it by `ray status`")
 
 
 @dataclass(slots=True)
@@ -74,7 +99,6 @@ class Nodes:
     _looking: Future[list[dict[str, Any]]] | None = None
     _looked: float = float("-inf")
     _alive: set[str] = field(default_factory=set)
-    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="nodes"))
     _since: float = field(default_factory=time.monotonic)
     """When there was a seat, or hope for one, for the last time."""
     _refused: str = ""
@@ -114,21 +138,21 @@ class Nodes:
         return False
 
     def _look(self) -> None:
-        """Asks for the nodes, in a thread: a cluster without its head never answers."""
+        """Asks for the nodes, and looks later for the answer."""
         now = time.monotonic()
         if self._looking is None:
             if now - self._looked >= LOOK:
-                self._looking, self._looked = self._threads.submit(self.ray.nodes), now
+                self._looking, self._looked = _asked(self.ray.nodes), now
             return
         if not self._looking.done():
             if now - self._looked > ANSWER:
-                raise FarmError("the cluster's head does not answer", hint="look at it by `ray status`")
+                raise _silent()
             return
         looking, self._looking = self._looking, None
         try:
             self._note(looking.result())
         except Exception as error:  # noqa: BLE001  gRPC's, Ray's, the system's
-            raise FarmError(f"the cluster is gone: {first_line(error)}", hint="look at it by `ray status`") from None
+            raise _gone(error) from None
 
     def _note(self, nodes: list[dict[str, Any]]) -> None:
         self._alive = {node["NodeID"] for node in nodes if node["Alive"]}
@@ -152,9 +176,15 @@ class Nodes:
         strategy = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(place.node, soft=False)
         places = self.sessions + 1  # one waits on the node, so that no lane ever does
         needs = {"num_gpus": 1, "num_cpus": 0} if self.gpu else {"num_cpus": place.cpus}
-        actor = self.ray.remote(Worker).options(
+        kind = self.ray.remote(Worker).options(
             **needs, max_restarts=0, max_concurrency=places + 4, scheduling_strategy=strategy
-        ).remote(self.job, "cuda:0" if self.gpu else "cpu")  # fmt: skip
+        )  # fmt: skip
+        try:
+            actor = _asked(partial(kind.remote, self.job, "cuda:0" if self.gpu else "cpu")).result(ANSWER)
+        except TimeoutError:
+            raise _silent() from None
+        except Exception as error:  # noqa: BLE001  gRPC's, Ray's, the system's
+            raise _gone(error) from None
         place.tries += 1
         place.seat = RaySeat(self.ray, actor, place.name, places=places, ledger=self.ledger)
         place.started, place.preparing = actor.begun.remote(), actor.prepare.remote()
@@ -201,4 +231,3 @@ class Nodes:
         while self._ending:
             self._ending = [seat for seat in self._ending if not seat.gone()]
             time.sleep(_PAUSE)
-        self._threads.shutdown(wait=False, cancel_futures=True)

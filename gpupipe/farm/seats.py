@@ -45,7 +45,7 @@ class RaySeat:
         return self._threads.submit(self._render, index)
 
     def _render(self, index: int) -> Piece:
-        answer = self._get(self._actor.render.remote(index))
+        answer = self._get(None if self._closed else self._actor.render.remote(index))
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, Piece)
@@ -93,7 +93,9 @@ class RaySeat:
         self._closed, self._until = True, time.monotonic() + GOODBYE
         with suppress(Exception):
             self._closing = self._actor.close.remote()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(
+            wait=False
+        )  # what still waits for a thread ends as lost: cancelled, nobody would hear of it
 
     def gone(self) -> bool:
         """Whether the actor of a closed seat has ended; it is made to when its moment is over."""

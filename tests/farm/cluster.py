@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import ray
 from ray.cluster_utils import Cluster
@@ -28,6 +29,9 @@ from gpupipe.farm import on_ray
 from gpupipe.farm.nodes import Nodes
 from gpupipe.farm.seats import RaySeat
 from gpupipe.render.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STORE = 80 << 20
 
@@ -45,6 +49,8 @@ class Script:
         """Its process, which is killed as soon as a run has heard of it which nodes there are."""
         self.seats: Counter[str] = Counter()
         self.sent = 0
+        self.begun: Callable[[], None] | None = None
+        """Called once, when a run has found its cluster."""
 
     def install(self, cluster: Cluster) -> None:
         finished, rendered, fetched = Ledger.finished, RaySeat._render, RaySeat._fetch
@@ -68,6 +74,9 @@ class Script:
 
         def noted(*args: object, **named: object) -> Nodes:
             self.nodes.append(Nodes(*args, **named))
+            if (begun := self.begun) is not None:
+                self.begun = None
+                begun()
             return self.nodes[-1]
 
         note = Nodes._note

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import wait
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from gpupipe.farm import seats
 from gpupipe.farm.seats import RaySeat
 from gpupipe.render.board import Part
 from gpupipe.render.pieces import PieceWriter, verify
+from gpupipe.render.seat import SeatLostError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,3 +75,24 @@ def test_a_seat_that_hangs_in_a_segment_holds_up_no_other(tmp_path: Path) -> Non
     with pytest.raises(MediaError):
         late.result(LIMIT)
     assert list(there.iterdir()) == [there / "000003.seg"]
+
+
+def test_all_that_a_closed_seat_had_ends_as_lost() -> None:
+    """Also what waited for a thread: cancelled, `concurrent.futures.wait` would never name it."""
+    asked = threading.Event()
+
+    def get(answer: object, timeout: float) -> object:
+        asked.set()
+        raise TimeoutError
+
+    ray = SimpleNamespace(get=get, exceptions=RAY.exceptions)
+    remote = SimpleNamespace(remote=lambda *_: None)
+    actor = SimpleNamespace(render=remote, close=remote)
+    seat = RaySeat(ray, actor, "a node", places=1, ledger=SimpleNamespace())  # type: ignore[arg-type]
+    first, second = seat.render(0), seat.render(1)
+    assert asked.wait(LIMIT)
+    seat.close()
+    assert wait([first, second], LIMIT).not_done == set()
+    for future in (first, second):
+        with pytest.raises(SeatLostError):
+            future.result()
