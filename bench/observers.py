@@ -1,6 +1,7 @@
 """What it costs to be watched: a run with progress, metrics and report beside the same run with none of them.
 
-    python bench/observers.py [--device cpu|cuda] [--rounds 9] [--frames N] [--json bench/results/observers_cpu.json]
+    python bench/observers.py [--device cpu|cuda] [--rounds 9] [--shares 3] [--frames N]
+                              [--json bench/results/observers_cpu.json]
 
 Both are done in this process, in turn, and compared round by round: processor time of the whole process (user and
 system, all threads) and wall time. The plain run has not even the clocks of its lanes. The watched one draws its
@@ -28,6 +29,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Self
@@ -49,7 +51,7 @@ from gpupipe.report.run import RunReport
 from gpupipe.sample import make_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does; read when torch is loaded
 X264 = {"encoder": "libx264", "preset": "medium"}
@@ -63,6 +65,8 @@ CASES: dict[str, dict[str, dict[str, object]]] = {
     },
     "cuda": {"warp to JPEG": {"stages": WARP, "output": {"video": {"codec": "mjpeg", "encoder": "nvjpeg"}}}},
 }  # fmt: skip
+COMPARED = ("cpu", "wall", "render", "flow")
+"""Processor time, wall time, that of the run, and of it that in which frames flow: what throughput is of."""
 SCRAPER = """
 import sys, time, urllib.request
 while True:
@@ -180,7 +184,9 @@ def carried_out(plan: Plan, *, watched: bool) -> tuple[dict[str, float], Recorde
         else:
             result = render(plan, overwrite=True, journal=journal, stop=stop, watch=seen)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    return {"wall": round(wall, 4), "cpu": round(cpu, 4), "render": round(result.seconds, 4)}, recorder, result
+    flow = result.seconds - result.startup
+    figures = {"wall": wall, "cpu": cpu, "render": result.seconds, "flow": flow}
+    return {what: round(seconds, 4) for what, seconds in figures.items()}, recorder, result
 
 
 def accounted(plan: Plan) -> dict[str, float]:
@@ -199,9 +205,10 @@ def accounted(plan: Plan) -> dict[str, float]:
     return {**shares, "per_second": round(parts["all"] / figures["wall"], 5)}
 
 
-def compared(plan: Plan, rounds: int) -> dict[str, object]:
-    """Rounds of one of each, in either order by turns; the first is not counted."""
+def compared(plan: Plan, rounds: int, shares: int, keep: Callable[[dict[str, object]], None]) -> dict[str, object]:
+    """Rounds of one of each, in either order by turns; the first is not counted. `keep` gets what is known so far."""
     pairs: list[dict[str, dict[str, float]]] = []
+    found: dict[str, object] = {}
     for number in range(rounds + 1):
         pair: dict[str, dict[str, float]] = {}
         for watched in (False, True) if number % 2 else (True, False):
@@ -210,17 +217,26 @@ def compared(plan: Plan, rounds: int) -> dict[str, object]:
             if recorder is not None:
                 last = recorder, result
         pairs.append(pair)
-    found: dict[str, object] = {"frames": last[1].frames}
-    for what in ("cpu", "wall", "render"):
-        ratio = Spread.of([pair["watched"][what] / pair["plain"][what] for pair in pairs[1:]])
+        if number:
+            found = {"frames": last[1].frames, **ratios(pairs[1:]), "pairs": pairs[1:]}
+            keep(found)
+    seen = [accounted(plan) for _ in range(shares)]
+    found["accounted"] = {name: median(share[name] for share in seen) for name in seen[0]}
+    keep(found)
+    return {**found, "report": written(plan, *last)}
+
+
+def ratios(pairs: list[dict[str, dict[str, float]]]) -> dict[str, object]:
+    """Watched over plain."""
+    found: dict[str, object] = {}
+    for what in COMPARED:
+        ratio = Spread.of([pair["watched"][what] / pair["plain"][what] for pair in pairs])
         found[f"{what}_ratio"] = {
             "median": round(ratio.median, 4), "least": round(ratio.least, 4), "most": round(ratio.most, 4),
         }  # fmt: skip
-        sums = [sum(pair[side][what] for pair in pairs[1:]) for side in ("watched", "plain")]
+        sums = [sum(pair[side][what] for pair in pairs) for side in ("watched", "plain")]
         found[f"{what}_ratio_of_sums"] = round(sums[0] / sums[1], 4)
-    shares = [accounted(plan) for _ in range(3)]
-    found["accounted"] = {name: median(share[name] for share in shares) for name in shares[0]}
-    return {**found, "report": written(plan, *last), "pairs": pairs[1:]}
+    return found
 
 
 def written(plan: Plan, recorder: Recorder, result: RenderResult) -> dict[str, float]:
@@ -249,29 +265,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=list(CASES), default="cpu")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--shares", type=int, default=3, help="runs in which the observers' own time is accounted for")
     parser.add_argument("--frames", type=int, help="of the clip; by default what takes some seconds")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     frames = args.frames or {"cpu": 1000, "cuda": 6000}[args.device]
     cases: dict[str, object] = {}
+
+    def keep(case: str, found: dict[str, object]) -> None:
+        cases[case] = found
+        if args.json:
+            args.json.write_text(json.dumps({**facts(args.device), "cases": cases}, indent=1) + "\n")
+
     with tempfile.TemporaryDirectory() as name:
         for case, config in CASES[args.device].items():
             clip = clip_for(case, Path(name), args.device, frames)
             plan = make_plan(parse_config(config), probe(clip), Path(name) / f"o{clip.suffix}", device=args.device)
-            cases[case] = found = compared(plan, args.rounds)
-            told = ", ".join(f"{what} {found[f'{what}_ratio']}" for what in ("cpu", "wall", "render"))
+            found = compared(plan, args.rounds, args.shares, partial(keep, case))
+            keep(case, found)
+            told = ", ".join(f"{what} {found[f'{what}_ratio']}" for what in COMPARED)
             print(f"{case}: accounted {found['accounted']}; watched / plain: {told}", flush=True)
             print(f"{case}: the report afterwards: {found['report']}", flush=True)
-    if args.json:
-        here = machine("cpu" if args.device == "cpu" else "cuda:0")
-        facts = {
-            "command": "python bench/observers.py " + " ".join(a for a in sys.argv[1:] if "json" not in a),
-            "date": dt.datetime.now(dt.UTC).date().isoformat(),
-            "machine": {"cpu": here.cpu, "cores": here.cores, "gpu": here.gpu, "driver": here.driver},
-            "load": [round(value, 1) for value in os.getloadavg()],
-            "versions": here.versions,
-        }
-        args.json.write_text(json.dumps({**facts, "cases": cases}, indent=1) + "\n")
+
+
+def facts(device: str) -> dict[str, object]:
+    """What was asked, when and where."""
+    here = machine("cpu" if device == "cpu" else "cuda:0")
+    return {
+        "command": "python bench/observers.py " + " ".join(a for a in sys.argv[1:] if "json" not in a),
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "machine": {"cpu": here.cpu, "cores": here.cores, "gpu": here.gpu, "driver": here.driver},
+        "load": [round(value, 1) for value in os.getloadavg()],
+        "versions": here.versions,
+    }
 
 
 if __name__ == "__main__":

@@ -164,7 +164,8 @@ PHASES: dict[str, Phase] = {
     ),
     "observers": Phase(
         80,
-        _script("observers", "--rounds", "5", "--frames", "4000", quick=("--rounds", "1", "--frames", "50")),
+        _script("observers", "--rounds", "3", "--shares", "1", "--frames", "9000",
+                quick=("--rounds", "1", "--shares", "1", "--frames", "50")),
         verdicts.observers,
     ),
     "sr-variants": Phase(

@@ -151,8 +151,9 @@ def faces(found: Found) -> Iterator[Verdict]:
 def observers(found: Found) -> Iterator[Verdict]:
     """Of bench/observers.py."""
     for name, case in found.get("cases", {}).items():
-        yield Verdict("7.5", f"{name}: share of processor time, accounted", case["accounted"]["all"], 0.01, most=True)
-        for what in ("wall", "render"):
+        share = case.get("accounted", {}).get("all")
+        yield Verdict("7.5", f"{name}: share of processor time, accounted", share, 0.01, most=True)
+        for what in ("flow", "wall"):
             cost = case[f"{what}_ratio"]["median"] - 1
             yield Verdict("7.5", f"{name}: {what} time, watched over plain, less 1", cost, 0.01, most=True)
 

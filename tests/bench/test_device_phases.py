@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import LIMIT, until
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -29,11 +30,11 @@ def program(tmp_path: Path, name: str, code: str, seconds: float) -> Program:
 
 
 def test_a_program_ends_in_time_with_all_that_it_started(tmp_path: Path) -> None:
-    late = program(tmp_path, "late", PARENT, 60)
+    late = program(tmp_path, "late", PARENT, LIMIT)
     programs = [
         late,
-        program(tmp_path, "fails", "raise SystemExit(3)", 60),
-        program(tmp_path, "works", "print('so')", 60),
+        program(tmp_path, "fails", "raise SystemExit(3)", LIMIT),
+        program(tmp_path, "works", "print('so')", LIMIT),
     ]
 
     def look() -> None:
@@ -42,11 +43,16 @@ def test_a_program_ends_in_time_with_all_that_it_started(tmp_path: Path) -> None
 
     all_of(programs, look, every=0.3)
     assert [p.status for p in programs] == ["out of time", "failed (3)", "done"]
-    assert late.took < 50
     assert (tmp_path / "works").read_text() == "so\n"
-    child = int((tmp_path / "late").read_text())
-    status = Path(f"/proc/{child}/status")
-    assert not status.exists() or "\nState:\tZ" in status.read_text()
+    status = Path(f"/proc/{int((tmp_path / 'late').read_text())}/status")
+
+    def gone() -> bool:
+        try:
+            return "\nState:\tZ" in status.read_text()
+        except OSError:
+            return True
+
+    until(gone)
 
 
 TESTS = """
@@ -67,7 +73,7 @@ def test_tests_are_told_of(tmp_path: Path, side: list[str]) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "bench.told", "--told", str(tmp_path / "told.json")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ran = Program([sys.executable, *words, *side, "test_them.py"], tmp_path, tmp_path / "log", 60, environment)
+    ran = Program([sys.executable, *words, *side, "test_them.py"], tmp_path, tmp_path / "log", LIMIT, environment)
     all_of([ran], lambda: None)
     told = json.loads((tmp_path / "told.json").read_text())
     assert (told["whole"], told["passed"], told["failed"], told["skipped"]) == (True, 4, 2, 1)
