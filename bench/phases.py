@@ -158,7 +158,7 @@ PHASES: dict[str, Phase] = {
     ),
     "faces": Phase(
         150,
-        _script("faces", *_FACES, "--pipeline", "1200", quick=(*_FACES, "--size", "320x180", "--faces", "0", "1",
+        _script("faces", *_FACES, "--pipeline", "4200", quick=(*_FACES, "--size", "320x180", "--faces", "0", "1",
                 "--every", "1", "--engines", "eager", "--batch", "2", "--pipeline", "4"), device="cuda:0"),
         verdicts.faces,
     ),

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gpupipe.plan import Plan
 
 STOP = threading.Event()
-FIRST = 3000
+FIRST = 4200
 """Frames of the first run."""
 SETTLED = 0.7
 """Seconds after the start of a run at which it is looked at: lanes are full by then."""

@@ -51,7 +51,7 @@ ROWS = {
 LANES = (1, 2, 4)
 LOOKS = 6
 """Times that rate control runs the cost kernel over a frame."""
-PIPELINE_FRAMES = 3000
+PIPELINE_FRAMES = 4200
 LINES = {
     "422 HQ 1080p, encode alone, frames a second": 1500,
     "times prores_ks on all cores": 30,

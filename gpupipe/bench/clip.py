@@ -54,7 +54,7 @@ def make_clip(path: Path, recipe: Recipe, frames: int) -> None:
     short = path.with_name(f"short-{path.name}")
     try:
         _encode(short, recipe, distinct)
-        _repeat(short, path, frames)
+        repeat(short, path, frames)
     finally:
         short.unlink(missing_ok=True)
 
@@ -94,8 +94,8 @@ def _pictures(recipe: Recipe, frames: int) -> Iterator[NDArray[np.uint8] | NDArr
         yield samples.astype(np.uint16) if shift else samples.astype(np.uint8)
 
 
-def _repeat(short: Path, out: Path, frames: int) -> None:
-    """The same packets with times that go on, until whole GOPs hold `frames` pictures."""
+def repeat(short: Path, out: Path, frames: int) -> None:
+    """The same packets with times that go on, until whole GOPs hold `frames` pictures; all GOPs are closed."""
     with av.open(str(short)) as source, av.open(str(out), "w") as target:
         stream = source.streams.video[0]
         tick = stream.time_base
