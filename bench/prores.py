@@ -33,6 +33,7 @@ from gpupipe.codecs.prores.encoder import ProresEncoder
 from gpupipe.codecs.prores.profile import PROFILES
 from gpupipe.color import ColorSpec, Matrix, Range
 from gpupipe.device.cuda import CudaLane
+from gpupipe.device.driver import enter_context
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.frame import FrameBatch
 
@@ -118,6 +119,7 @@ def on_lanes(
     done, stop = [0] * count, threading.Event()
 
     def work(n: int) -> None:
+        enter_context(0)
         while not stop.is_set():
             done[n] += len(encoders[n].encode(batch))
 

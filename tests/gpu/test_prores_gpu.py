@@ -20,6 +20,7 @@ from gpupipe.codecs.prores.profile import PROFILES
 from gpupipe.color import ColorSpec, Matrix, Range
 from gpupipe.device.cpu import CpuLane
 from gpupipe.device.cuda import CudaLane
+from gpupipe.device.driver import enter_context
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.frame import FrameBatch
 
@@ -131,6 +132,7 @@ def test_lanes_side_by_side_give_the_same_bytes() -> None:
     encoders = [ProresEncoder(settings_of(source, 3), CudaLane("cuda:0"), 4 if n else 0) for n in range(3)]
 
     def work(number: int) -> None:
+        enter_context(0)
         encoder = encoders[number]
         coded = [encoder.encode(FrameBatch(source, (0, 1, 2, 3), Fraction(1, 25), planes)) for _ in range(5)]
         results[number] = [b"".join(bytes(p) for p in packets) for packets in coded]
