@@ -8,6 +8,7 @@ quarters. They are decoded and converted by libav.
 from __future__ import annotations
 
 import copy
+import math
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -66,13 +67,15 @@ class Eight:
     share: float = 0.0
     """Of the multiply-adds that are in 8 bits."""
     decibels: float | None = None
-    """Of the worst picture held out."""
+    """Of the pictures held out together."""
+    worst: float | None = None
+    """Of the worst of them."""
     hardest: float | None = None
     """Of the part of a picture held out that has the most contrast, the worst of them."""
     held_out: int = 0
+    elsewhere_decibels: float | None = None
     elsewhere_worst: float | None = None
-    elsewhere_mean: float | None = None
-    """On the further pictures."""
+    """On the further pictures, together and of the worst."""
     elsewhere: int = 0
     milliseconds: dict[str, float | str] = field(default_factory=dict)
     """On a GPU: a picture by each engine, in 8 bits and in half floats, at `SIZE`; or why not."""
@@ -105,7 +108,8 @@ def _row(card: Card, clip: Path, numbers: str, accuracy: float, device: str) -> 
         made.refused = next(one.message for one in plan.warnings if one.code == "model-precision")
         return made
     made.convolutions, made.in_8_bits, made.share = recipe.convolutions, len(recipe.layers), recipe.share
-    made.decibels, made.hardest, made.held_out = recipe.decibels, recipe.hardest, recipe.pictures
+    made.decibels, made.worst, made.hardest = recipe.decibels, recipe.worst, recipe.hardest
+    made.held_out = recipe.pictures
     _elsewhere(made, card, recipe, clip, device)
     return made
 
@@ -121,7 +125,8 @@ def _elsewhere(made: Eight, card: Card, recipe: Recipe, clip: Path, device: str)
     made.elsewhere = len(found)
     if device != "cpu":
         made.milliseconds = _timed(network, rounded, recipe.numbers, device)
-    made.elsewhere_worst, made.elsewhere_mean = round(min(found), 2), round(sum(found) / len(found), 2)
+    together = -10 * math.log10(sum(10 ** (-one / 10) for one in found) / len(found))
+    made.elsewhere_worst, made.elsewhere_decibels = round(min(found), 2), round(together, 2)
 
 
 def _timed(network: nn.Module, rounded: nn.Module, numbers: Numbers, device: str) -> dict[str, float | str]:
@@ -164,6 +169,7 @@ def _words(made: Eight) -> str:
     what = f"{made.card:26} {made.clip[:34]:34} {made.numbers:5}"
     if made.refused is not None:
         return f"{what} {made.refused} ({made.seconds:.0f} s)"
-    found = f"{made.decibels:.2f} dB held out ({made.hardest:.2f} hardest), {made.elsewhere_worst:.2f} elsewhere"
+    found = f"{made.decibels:.2f} dB held out ({made.worst:.2f} worst, {made.hardest:.2f} hardest)"
+    found += f", {made.elsewhere_decibels:.2f} elsewhere"
     share = f"{made.in_8_bits} of {made.convolutions} convolutions, {made.share:.1%} of the multiply-adds"
     return f"{what} {found}, {share} ({made.seconds:.0f} s)"

@@ -30,13 +30,15 @@ Parts = tuple[torch.Tensor, ...]
 """Of one picture, equal in size: what it is measured by where measuring all of it takes too long."""
 Pairs = tuple[tuple[tuple[torch.Tensor, torch.Tensor], ...], ...]
 """Pictures, each as parts and what the network makes of them."""
+SLACK = 6.0
+"""dB that one picture may be below all of them together."""
 WORTH = 0.5
 """Share of the multiply-adds below which 8 bits are not worth their loss."""
 _BALANCES, _CUTS = (1.0, 0.75, 0.5), (1.0, 0.7, 0.5, 0.35)
 """What is tried: how much of the balance goes by activations, and what part of the whole range is kept."""
 _PATCH = 40
 """Side of what is kept of a layer's input to try on: the middle, and around the largest value."""
-_TOLD_BY = 2
+_TOLD_BY = 3
 """Pictures that the layers' sensitivity is measured on."""
 _FURTHEST = 8
 """Most powers of two that a channel is moved by."""
@@ -59,7 +61,9 @@ class Use:
 def calibrate(
     network: nn.Module, seen: Sequence[torch.Tensor], held_out: Sequence[Parts], numbers: Numbers, least: float
 ) -> Recipe:
-    """The recipe with the most multiply-adds in 8 bits that keeps every picture held out at `least` dB.
+    """The recipe with the most multiply-adds in 8 bits that keeps the pictures held out at `least` dB.
+
+    That is of all of them together, as PSNR of a clip is, while each alone keeps `SLACK` less.
 
     The first and the last convolution stay in floats. Where all others lose too much, those stay in floats too that
     alone lose the most for their work, as few as do (found by bisection).
@@ -82,7 +86,7 @@ def calibrate(
         network, uses, {use.name: layer_of(use, numbers) for use in inner}, _pairs(network, held_out), numbers
     )
     found = whole = trial(inner)
-    if whole.decibels < least:
+    if not _kept(whole, least):
         found = _with_fewer(
             trial, _least_sensitive_first(trial, inner, _pairs(network, [(one,) for one in seen[:_TOLD_BY]])), least
         )
@@ -96,8 +100,16 @@ def _pairs(network: nn.Module, pictures: Sequence[Parts]) -> Pairs:
     return tuple(tuple((x, network(x)) for x in parts) for parts in pictures)
 
 
-def _whole(decibels: Sequence[float]) -> float:
-    """Of a picture by its parts: errors add up, decibels do not."""
+def _kept(recipe: Recipe, least: float) -> bool:
+    return recipe.decibels >= least and recipe.worst >= least - SLACK
+
+
+def _figure(decibels: float) -> float:
+    return round(max(min(decibels, 200.0), -200.0), 2)
+
+
+def _together(decibels: Sequence[float]) -> float:
+    """Of equal parts: errors add up, decibels do not."""
     error = sum(10 ** (-found / 10) for found in decibels) / len(decibels)
     return math.inf if error == 0 else -10 * math.log10(error)
 
@@ -112,22 +124,23 @@ class _Trial:
     held_out: Pairs
     numbers: Numbers
 
-    def recipe(self, some: Sequence[Use], decibels: float = 0.0) -> Recipe:
-        """With these convolutions in 8 bits."""
+    def recipe(self, some: Sequence[Use], measured: Sequence[float] = (0.0,)) -> Recipe:
+        """With these convolutions in 8 bits, and what that gave for each picture."""
         share = sum(use.work for use in some) / sum(use.work for use in self.uses)
         return Recipe(
             numbers=self.numbers, layers=tuple(self.layers[use.name] for use in some), convolutions=len(self.uses),
-            share=round(share, 4), decibels=round(max(min(decibels, 200.0), -200.0), 2), pictures=len(self.held_out),
+            share=round(share, 4), decibels=_figure(_together(measured)),
+            worst=_figure(min(measured)), pictures=len(self.held_out),
         )  # fmt: skip
 
     def agreements(self, some: Sequence[Use], pairs: Pairs) -> list[float]:
         """Of each picture, in dB."""
         network = quantised(self.network, self.recipe(some))
-        return [_whole([agreement(network(x), wanted) for x, wanted in parts]) for parts in pairs]
+        return [_together([agreement(network(x), wanted) for x, wanted in parts]) for parts in pairs]
 
     def __call__(self, some: Sequence[Use]) -> Recipe:
-        """The recipe, with the worst of the pictures held out."""
-        return self.recipe(some, min(self.agreements(some, self.held_out)))
+        """The recipe, measured on the pictures held out."""
+        return self.recipe(some, self.agreements(some, self.held_out))
 
 
 def _least_sensitive_first(trial: _Trial, uses: Sequence[Use], pairs: Pairs) -> list[Use]:
@@ -145,7 +158,7 @@ def _with_fewer(trial: _Trial, ordered: Sequence[Use], least: float) -> Recipe:
     while beyond - enough > 1:
         count = (enough + beyond) // 2
         tried = trial(ordered[:count])
-        if tried.decibels >= least:
+        if _kept(tried, least):
             found, enough = tried, count
         else:
             beyond = count

@@ -36,7 +36,7 @@ SAMPLES = 10
 """Pictures of a clip: every other one is calibrated on, the rest is held out."""
 HARD, SIDE = 128, 96
 """Sides of windows: of the one with the most contrast, which ranges are taken from, and of those measured on."""
-_RECIPE, _FILE = 3, "recipe.json"
+_RECIPE, _FILE = 4, "recipe.json"
 
 
 @dataclass(frozen=True)

@@ -37,15 +37,18 @@ class Recipe(BaseModel):
     share: float
     """Part of all multiply-adds that is done in 8 bits."""
     decibels: float
-    """Of the worst picture held out, against fp32 for a range of 1."""
+    """Of all pictures held out together, against fp32 for a range of 1."""
+    worst: float
+    """Of the worst of them."""
     hardest: float | None = None
-    """Of the worst place in all of them: the part with the most contrast in each."""
+    """Of the part that has the most contrast in its picture, the worst of them."""
     pictures: int
     """How many were held out."""
 
     def __str__(self) -> str:
-        worst = "" if self.hardest is None else f" ({self.hardest:.1f} dB where they have the most contrast)"
-        return (
-            f"{self.numbers} in {len(self.layers)} of {self.convolutions} convolutions, {self.share:.1%} of the "
-            f"multiply-adds; {self.decibels:.1f} dB or more on {self.pictures} pictures held out{worst}"
+        hardest = "" if self.hardest is None else f", {self.hardest:.1f} dB where contrast is highest"
+        found = (
+            f"{self.decibels:.1f} dB on {self.pictures} pictures held out, {self.worst:.1f} dB in the worst{hardest}"
         )
+        layers = f"{self.numbers} in {len(self.layers)} of {self.convolutions} convolutions"
+        return f"{layers}, {self.share:.1%} of the multiply-adds; {found}"

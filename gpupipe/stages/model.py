@@ -63,7 +63,7 @@ class ModelSettings(base.Settings):
     """auto: fp16 on a GPU for sources of up to 10 bits, else fp32. int8, fp8: as auto, but with convolutions in 8 bits,
     as many as pictures of the clip show to keep `accuracy`."""
     accuracy: float = Field(default=38.0, ge=20, le=60)
-    """dB against fp32 that 8 bits must keep, in each picture that they were not calibrated on."""
+    """dB against fp32 that 8 bits must keep in pictures that they were not calibrated on, each of them 6 dB less."""
     recipe: Annotated[Recipe, Field(strict=False)] | None = None
     """Which convolutions and in what ranges; found by calibration, and part of the plan."""
     engine: Literal["auto", "eager", "inductor", "tensorrt"] = "auto"

@@ -193,7 +193,7 @@ def in_8_bits(numbers):
     torch.manual_seed(2)
     parts = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.PReLU(8), torch.nn.Conv2d(8, 8, 3, padding=1)
     layer = Layer(name="2", top=1.25, balance=(-1, 0, 1, 0, 2, 0, 0, -2) if numbers == "int8" else ())
-    recipe = Recipe(numbers=numbers, layers=(layer,), convolutions=2, share=0.7, decibels=40, pictures=1)
+    recipe = Recipe(numbers=numbers, layers=(layer,), convolutions=2, share=0.7, decibels=40, worst=39, pictures=1)
     network = torch.nn.Sequential(*parts).eval().requires_grad_(requires_grad=False)
     return quantised(network, recipe), replace(PROFILE, numbers=numbers)
 

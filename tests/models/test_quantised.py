@@ -15,7 +15,7 @@ from gpupipe.models.recipe import Layer, Recipe
 
 
 def recipe(*layers, numbers="int8"):
-    return Recipe(numbers=numbers, layers=layers, convolutions=3, share=0.9, decibels=40, pictures=1)
+    return Recipe(numbers=numbers, layers=layers, convolutions=3, share=0.9, decibels=40, worst=39, pictures=1)
 
 
 @pytest.fixture
