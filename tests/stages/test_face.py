@@ -389,7 +389,7 @@ def test_choosing_one_of_two(tmp_path) -> None:
     half = size[0] // 2
 
     def touched(select: object) -> tuple[bool, bool]:
-        changed = (run(made({"select": select, "operate": ["blur"]}, size), rgb) != rgb).any(1)
+        changed = (run(made({"detect": ROUGH, "select": select, "operate": ["blur"]}, size), rgb) != rgb).any(1)
         return bool(changed[..., :half].any()), bool(changed[..., half:].any())
 
     assert touched("all") == (True, True)
