@@ -46,7 +46,10 @@ class Script:
         """The node with whose death there is none any more: then nobody waits long for another."""
         self.nodes: list[Nodes] = []
         self.head: int | None = None
-        """Its process, which is killed as soon as a run has heard of it which nodes there are."""
+        """Its process, which is killed when a run has heard that there is no other node any more."""
+        self.ready: list[object] = []
+        self.together = 0
+        """Seats that are given to a run at once: else the first one may do all of it before the next is ready."""
         self.seats: Counter[str] = Counter()
         self.sent = 0
         self.begun: Callable[[], None] | None = None
@@ -79,15 +82,25 @@ class Script:
                 begun()
             return self.nodes[-1]
 
-        note = Nodes._note
+        fresh = Nodes.fresh
 
-        def heard(nodes: Nodes, found: list[dict]) -> None:
-            note(nodes, found)
-            if self.head is not None:
+        def looked(nodes: Nodes) -> list[object]:
+            """Lets the head live until the cluster is known to the run."""
+            self.ready += fresh(nodes)
+            ready, self.ready = (self.ready, []) if len(self.ready) >= self.together else ([], self.ready)
+            self.together = 0 if ready else self.together
+            if self.head is not None and nodes._alive:
                 os.kill(self.head, signal.SIGKILL)
                 self.head = None
+            return ready
 
-        on_ray.Nodes, Nodes._note = noted, heard
+        note = Nodes._note
+
+        def alone(nodes: Nodes, found: list[dict]) -> None:
+            """Of what a head that will die is asked, Ray would wait for the answer, and end the process after a minute."""
+            note(nodes, [one for one in found if self.head is None or not one["Resources"].get("CPU")])
+
+        on_ray.Nodes, Nodes.fresh, Nodes._note = noted, looked, alone
         Ledger.finished, RaySeat._render, RaySeat._fetch = counted, named, sent
 
     def run(self, name: str, *words: object, after: dict[int, object] | None = None) -> None:
@@ -124,6 +137,7 @@ def main(config: str, source: str, folder: Path) -> None:
     try:
         job_of = on_ray.job_of
         on_ray.job_of = lambda *args, **named: replace(job_of(*args, **named), token="nowhere")
+        script.together = 2
         script.run("sent", *words, folder / "sent.mp4")
         on_ray.job_of = job_of
         script.run("killed", *words, folder / "killed.mp4", after={3: nodes[0]})
