@@ -46,12 +46,12 @@ class Script:
         """The node with whose death there is none any more: then nobody waits long for another."""
         self.nodes: list[Nodes] = []
         self.head: int | None = None
-        """Its process, which is killed when a run has heard that there is no other node any more."""
+        """Its process, which is killed as soon as a run has heard of it which nodes there are."""
+        self.seats: Counter[str] = Counter()
+        self.sent = 0
         self.ready: list[object] = []
         self.together = 0
         """Seats that are given to a run at once: else the first one may do all of it before the next is ready."""
-        self.seats: Counter[str] = Counter()
-        self.sent = 0
         self.begun: Callable[[], None] | None = None
         """Called once, when a run has found its cluster."""
 
@@ -82,26 +82,26 @@ class Script:
                 begun()
             return self.nodes[-1]
 
-        fresh = Nodes.fresh
-
-        def looked(nodes: Nodes) -> list[object]:
-            """Lets the head live until the cluster is known to the run."""
-            self.ready += fresh(nodes)
-            ready, self.ready = (self.ready, []) if len(self.ready) >= self.together else ([], self.ready)
-            self.together = 0 if ready else self.together
-            if self.head is not None and nodes._alive:
-                os.kill(self.head, signal.SIGKILL)
-                self.head = None
-            return ready
-
         note = Nodes._note
 
-        def alone(nodes: Nodes, found: list[dict]) -> None:
-            """Of what a head that will die is asked, Ray would wait for the answer, and end the process after a minute."""
-            note(nodes, [one for one in found if self.head is None or not one["Resources"].get("CPU")])
+        def heard(nodes: Nodes, found: list[dict]) -> None:
+            note(nodes, found)
+            if self.head is not None:
+                os.kill(self.head, signal.SIGKILL)
+                self.head = None
 
-        on_ray.Nodes, Nodes.fresh, Nodes._note = noted, looked, alone
+        on_ray.Nodes, Nodes._note = noted, heard
         Ledger.finished, RaySeat._render, RaySeat._fetch = counted, named, sent
+        fresh = Nodes.fresh
+        Nodes.fresh = lambda nodes: self.held(fresh(nodes))
+
+    def held(self, fresh: list[object]) -> list[object]:
+        """Seats that are ready, when there are enough."""
+        self.ready += fresh
+        if len(self.ready) < self.together:
+            return []
+        ready, self.ready, self.together = self.ready, [], 0
+        return ready
 
     def run(self, name: str, *words: object, after: dict[int, object] | None = None) -> None:
         self.after, self.done, self.sent = after or {}, 0, 0
