@@ -91,8 +91,8 @@ def calibrate(
             trial, _least_sensitive_first(trial, inner, _pairs(network, [(one,) for one in seen[:_TOLD_BY]])), least
         )
     if found.share < WORTH:
-        enough = f"with {found.share:.0%} of the multiply-adds in it" if found.layers else "in no convolution"
-        raise EngineError(f"{numbers} gives {whole.decibels:.1f} dB of {least:g}, which it keeps {enough} only")
+        part = f"{found.share:.0%} of the multiply-adds in it keep" if found.layers else "no part of it keeps"
+        raise EngineError(f"{numbers} gives {whole.decibels:.1f} dB of {least:g}, and {part} that")
     return found
 
 

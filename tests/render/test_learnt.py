@@ -110,7 +110,7 @@ def test_where_it_loses_too_much_floats_go_on_with_a_warning(clip, weights, tmp_
     plan = learnt(plan_of(clip, weights, tmp_path / "out.mkv", **asked))
     (notice,) = (one for one in plan.warnings if one.code == "model-precision")
     assert notice.message.startswith("net goes on in fp32: int8 gives ")
-    assert "of 60, which it keeps" in notice.message
+    assert "of 60, and " in notice.message
     assert np.array_equal(made(plan), made(plan_of(clip, weights, tmp_path / "floats.mkv")))
     with pytest.raises(EngineError) as told:
         learnt(plan_of(clip, weights, tmp_path / "named.mkv", engine="eager", **asked))
