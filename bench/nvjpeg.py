@@ -28,7 +28,7 @@ from gpupipe.bench.flow import Discard, Run, unwritten, written
 from gpupipe.bench.subject import open_subject
 from gpupipe.codecs import nvjpeg
 from gpupipe.render import segmented
-from gpupipe.render.codecs import make_encoder
+from gpupipe.render.codecs import encoder_maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def main() -> None:
         for states in args.states:
             for lanes in args.lanes:
                 use(lanes, states)
-                make = partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs)
+                make = encoder_maker(plan)
                 what = f"{lanes} lanes of {states} states"
                 row(f"{what}, alone", args.runs, lambda: alone.encoder_alone(plan, kept, args.frames))
                 row(f"{what}, nothing written", args.runs, partial(unwritten, plan, make, STOP))

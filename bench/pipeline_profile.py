@@ -34,7 +34,7 @@ from gpupipe.bench.chain import ENCODES, built_in, encoded
 from gpupipe.bench.clip import RECIPES, make_clip
 from gpupipe.bench.flow import Run, unwritten
 from gpupipe.bench.subject import open_subject
-from gpupipe.render.codecs import make_encoder
+from gpupipe.render.codecs import encoder_maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -108,7 +108,7 @@ def beside(run: Callable[[], Run], look: Callable[[], None], *, lanes: bool) -> 
 
 def carried_out(plan: Plan) -> Run:
     """All of a plan but the file."""
-    return unwritten(plan, partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs), STOP)
+    return unwritten(plan, encoder_maker(plan), STOP)
 
 
 def profiled(run: Callable[[], Run], seconds: float, *, cuda: bool) -> tuple[Run, list[Any], dict[int, str]]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gpupipe.bench.alone import encoder_alone, keep, pictures_kept
 from gpupipe.bench.flow import Discard, Run, unwritten, written
 from gpupipe.bench.subject import first_steps
 from gpupipe.errors import GpupipeError
-from gpupipe.render.codecs import make_encoder
+from gpupipe.render.codecs import encoder_maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +78,7 @@ def cases(subject: Subject, tried: list[int], best: int, stop: StopFlag) -> list
     for n, (name, step) in enumerate(zip(step_names(plan.steps), plan.steps, strict=True), 1):
         rows.append(Case(name, f"+ {_words(step)}", "step", frames, sessions, _up_to(made, n, stop), "decode"))
     encoder = plan.encoder.encoder
-    make = partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs)
+    make = encoder_maker(plan)
     rows += [
         Case("encode", f"+ {encoder}", "whole", frames, sessions,
              lambda n: unwritten(made(n), make, stop), "decode"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpupipe.codecs.libav import LibavDecoder, LibavEncoder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import av
 
     from gpupipe.codecs.base import Decoder, Encoder, EncoderSettings
@@ -24,6 +27,15 @@ def make_decoder(plan: Plan, stream: av.VideoStream, lane: Lane, journal: Journa
 
     surfaces = surface_format(video, lane.device)
     return NvdecDecoder(stream, surfaces, video.time_base, journal, lane)
+
+
+def encoder_maker(plan: Plan) -> Callable[[Lane], Encoder]:
+    """Opens the plan's encoders, behind NVDEC with CUDA Graphs: all of them are open before a decoder session is.
+
+    Behind a CPU decoder pictures come one by one, which a graph of a whole batch would code as so many, and encoders
+    are opened segment by segment while other lanes compute, which a capture does not bear.
+    """
+    return partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs and plan.decoder == "nvdec")
 
 
 def make_encoder(settings: EncoderSettings, lane: Lane, batch: int = 16, *, graphs: bool = False) -> Encoder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from gpupipe.codecs.encoders import encoder_facts
@@ -19,7 +18,7 @@ from gpupipe.media.output import OutputFile, check_space
 from gpupipe.render import facts
 from gpupipe.render.board import Board
 from gpupipe.render.choices import settle
-from gpupipe.render.codecs import make_encoder
+from gpupipe.render.codecs import encoder_maker, make_encoder
 from gpupipe.render.copied import CopiedStreams
 from gpupipe.render.feed import check_stop
 from gpupipe.render.guard import Guard, again
@@ -182,7 +181,7 @@ def _pass(
         with ExitStack() as stack:
             stack.callback(abandon, shelves)
             stack.callback(guard.on, None)
-            make = partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs)
+            make = encoder_maker(plan)
             start_lanes(plan, stack, journal, make, stop, shelf=shelf)
             guard.on(shelves[0])
             if meter is not None:

@@ -17,7 +17,7 @@ from gpupipe.journal import Journal, Notes
 from gpupipe.media.demux import Demuxer
 from gpupipe.plan.memory import ENCODE_LANES, SLOTS
 from gpupipe.render.board import Board, Part
-from gpupipe.render.codecs import make_encoder
+from gpupipe.render.codecs import encoder_maker
 from gpupipe.render.copied import CopiedStreams
 from gpupipe.render.guard import again
 from gpupipe.render.lanes import Channel, Crew
@@ -72,7 +72,7 @@ def _attempt(guard: Guard, join: Join, meter: Meter, *, journal: Journal, stop: 
     try:
         with ExitStack() as stack:
             stack.callback(guard.on, None)
-            make = partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs)
+            make = encoder_maker(plan)
             board = start_lanes(plan, stack, journal, make, stop, shelf=partial(_board, plan, first=join.segment),
                                 chosen=guard.chosen)  # fmt: skip
             meter.open()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gpupipe.device.host import short_of_memory
 from gpupipe.errors import StoppedError, first_line
 from gpupipe.journal import Journal
-from gpupipe.render.codecs import make_encoder
+from gpupipe.render.codecs import encoder_maker
 from gpupipe.render.guard import Guard
 from gpupipe.render.kept import abandon
 from gpupipe.render.lanes import HaltedError
@@ -156,7 +155,7 @@ class Warm:
             plan = self._guard.plan
             stack.callback(self._guard.tidy)
             stack.callback(abandon, desks)
-            make = partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs)
+            make = encoder_maker(plan)
             start_lanes(plan, stack, Journal(), make, self._stop, shelf=shelf)
             self._stack = stack.pop_all()
         if self._watch is not None:
