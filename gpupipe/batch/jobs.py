@@ -32,7 +32,7 @@ def sources(words: Sequence[str], lists: Sequence[Path]) -> list[Path]:
 
     A list file has a path or pattern a line; empty lines and those that begin with # do not count. Relative paths start
     from the current directory. A path that does not exist stays in: its turn says so. Raises ConfigError for a pattern
-    that nothing matches and for a folder, MediaError for a list that cannot be read.
+    that nothing matches, for a folder and for a list that cannot be read.
     """
     found: dict[Path, Path] = {}
     for where, word in (*(("INPUT", word) for word in words), *_listed(lists)):
@@ -54,7 +54,8 @@ def _listed(lists: Iterable[Path]) -> Iterable[tuple[str, str]]:
         except UnicodeDecodeError:
             raise ConfigError("is no list of paths: it is not UTF-8", where=str(path)) from None
         except OSError as error:
-            raise describe_os_error(error, path) from None
+            why = f"cannot be read: {error.strerror}"
+            raise ConfigError(why, where=str(path), hint="--list takes a text file, a path a line") from None
         for number, line in enumerate(lines, 1):
             name = line.removesuffix("\r").strip(" \t")
             if name and not name.startswith("#"):

@@ -110,7 +110,7 @@ class Batch:
             return Finished(job, "standing", standing)
         journal = Journal(lambda _: None)
         try:
-            entry = self._carry_out(job, room, journal)
+            entry, known = self._carry_out(job, room, journal)
         except StoppedError:
             return Finished(job, "stopped", Entry(str(job.source), "failed", reason="stopped"))
         except BusyError as error:
@@ -122,9 +122,10 @@ class Batch:
             entry = Entry(str(job.source), "failed", reason=f"a bug: {error!r}", exit_code=3)
             return Finished(job, "failed", entry, bug=error)
         self.book.add(job, entry)
-        return Finished(job, "done", entry, tuple(str(one) for one in journal.entries.values()))
+        return Finished(job, "done", entry, (*known, *(str(one) for one in journal.entries.values())))
 
-    def _carry_out(self, job: Job, room: Room, journal: Journal) -> Entry:
+    def _carry_out(self, job: Job, room: Room, journal: Journal) -> tuple[Entry, tuple[str, ...]]:
+        """How it ended, and the plan's warnings."""
         if not self.overwrite and self.book.left_by_us(job):
             why = "is of another config, version or state of the source"
             raise MediaError(why, where=str(job.output), hint="--overwrite makes it anew")
@@ -145,10 +146,11 @@ class Batch:
                 )  # fmt: skip
         assert isinstance(read, dict)
         stat = job.output.stat()
-        return Entry(
+        entry = Entry(
             str(job.source), "done", files=read, size=stat.st_size, modified=stat.st_mtime_ns, frames=result.frames,
-            seconds=round(result.seconds, 3), warnings=len(journal),
+            seconds=round(result.seconds, 3), warnings=len(plan.warnings) + len(journal),
         )  # fmt: skip
+        return entry, tuple(notice.message for notice in plan.warnings)
 
     def _failed(self, job: Job, error: GpupipeError) -> Finished:
         files: dict[str, dict[str, object]] = {}

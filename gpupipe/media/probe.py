@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import av
 from av.stream import Disposition
 
-from gpupipe.codecs.matte import alpha_of, second_stream
+from gpupipe.codecs.matte import alpha_bits, alpha_of, second_stream
 from gpupipe.color import UNSPECIFIED, ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.errors import SourceError
 from gpupipe.format import FIELD_ORDERS, FieldOrder, FrameFormat
@@ -118,7 +118,7 @@ def _video(
     timecode = _timecode(container, stream) or embedded_timecode(picture.side_data, rate)
     notes = [*loss, *_oddities(stream, picture, described)]
     beside = second_stream(context.codec.canonical_name, stream.metadata, frame.format.name)
-    if stream.metadata.get("alpha_mode") == "1":
+    if stream.metadata.get("alpha_mode") == "1" and not alpha_bits(frame.format):  # Matroska says it of FFV1 too
         notes.append(f"its alpha is a second bitstream, {'8 bit' if beside else 'which cannot be decoded: dropped'}")
     if untimed:
         notes.append(f"it has no timestamps; pictures are timed by {rate} frames a second")

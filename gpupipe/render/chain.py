@@ -238,7 +238,10 @@ class FirstSize:
             raise MediaError(
                 change, where=f"pts {batch.pts[0]}", hint="set `size_change: scale` to scale it to the first size"
             )
-        self._journal.warn("size-changed", f"{change}; it is scaled to the first size", place=f"pts {batch.pts[0]}")
+        same_size = (now.width, now.height) == (first.width, first.height)
+        kept = "it is brought to the first format" if same_size else "it is scaled to the first size"
+        opaque = ", opaque" if first.alpha and not now.alpha else ""
+        self._journal.warn("size-changed", f"{change}; {kept}{opaque}", place=f"pts {batch.pts[0]}")
         if now not in self._chains:
             self._chains[now] = Chain(self._steps(now), self._lane, self._journal)
         return self._chains[now](batch)

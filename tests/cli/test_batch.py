@@ -94,6 +94,16 @@ def test_a_file_of_the_users_stays(folder: Path, cli) -> None:
     assert (folder / "out/a.mp4").read_text() == "mine"
 
 
+def test_what_the_plan_knows_is_lost_is_told_of_each_file(folder: Path, ffmpeg, cli) -> None:
+    ffmpeg("-i", folder / "a.mkv", "-frames:v", 1, "-pix_fmt", "yuva420p", "-c:v", "ffv1", folder / "alpha.mkv")
+    words = ("batch", "c.yaml", "alpha.mkv", "--output-dir", "out", "--device", "cpu", "--json")
+    done = cli(*words)
+    lost = "alpha dropped: libx264 does not carry it"
+    assert json.loads(done.out)[0]["warnings"][0].startswith(lost)
+    assert f"  warning: {lost}" in done.err
+    assert (cli(*words, "--strict").code, outcomes(cli(*words).out)) == (4, {"alpha.mkv": "done before"})
+
+
 def test_side_by_side_gives_the_same_bytes_as_one_by_one(folder: Path, cli) -> None:
     common = ("batch", "c.yaml", "a.mkv", "b.mkv", "c.mkv", "--device", "cpu", "--quiet")
     assert cli(*common, "--output-dir", "one").code == 0

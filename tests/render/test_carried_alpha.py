@@ -239,6 +239,16 @@ def test_a_second_bitstream_for_alpha_is_decoded_whole_and_in_pieces(source, tmp
         assert subprocess.run(command, capture_output=True, check=True, timeout=60).stdout == theirs
 
 
+def test_alpha_in_a_plane_of_its_own_is_no_second_bitstream(source, tmp_path: Path, ffmpeg) -> None:
+    """Matroska writes AlphaMode for every stream with alpha that it knows of, FFV1 among them."""
+    file = tmp_path / "plane.mkv"
+    ffmpeg("-i", source("yuva420p", mattes(8, frames=1)), "-c:v", "ffv1", file)
+    info = probe(file)
+    assert info.streams[0].tags["alpha_mode"] == "1"
+    assert info.video.alpha == 8
+    assert not [note for note in info.notes if "second bitstream" in note]
+
+
 def test_a_real_file_with_alpha(corpus: Path, tmp_path: Path) -> None:
     file = corpus / "files" / "alpha_vp9_vorbis.webm"
     config = {"range": {"end": 2.5}, **encoder("ffv1")}
@@ -258,7 +268,11 @@ def test_a_stream_that_loses_its_alpha_is_opaque_from_there(source, tmp_path: Pa
     listed = tmp_path / "list.txt"
     listed.write_text("".join(f"file '{p}'\n" for p in parts))
     ffmpeg("-f", "concat", "-safe", 0, "-i", listed, "-c", "copy", tmp_path / "both.mov")
-    run(tmp_path / "both.mov", tmp_path / "o.mov", encoder("prores_torch"))
+    journal, plan = Journal(), planned(tmp_path / "both.mov", tmp_path / "o.mov", encoder("prores_torch"))
+    render(plan, overwrite=True, journal=journal, stop=threading.Event())
+    assert [one.message.partition("; ")[2] for one in journal.entries.values()] == [
+        "it is brought to the first format, opaque"
+    ]
     got, _ = decoded(tmp_path / "o.mov")
     assert np.array_equal(got[:FRAMES], widened(mattes(10), 10) >> 4)
     assert np.array_equal(got[FRAMES:], np.full_like(got[FRAMES:], 4095))
