@@ -46,9 +46,7 @@ FIRST = 4200
 """Frames of the first run."""
 SETTLED = 0.7
 """Seconds after the start of a run at which it is looked at: lanes are full by then."""
-PY_SPY = next(
-    (p for p in (shutil.which("py-spy"), ".tools/py-spy", "/tmp/site/py-spy") if p and Path(p).exists()), None
-)
+PY_SPY = next((p for p in (shutil.which("py-spy"), ".tools/py-spy") if p and Path(p).exists()), None)
 
 
 class Lock:

@@ -57,9 +57,7 @@ class TensorRT:
         import torch  # noqa: PLC0415  see `base.Engine`
 
         if profile.numbers:  # first: torch_tensorrt converts its operator where it finds it
-            with (
-                warnings.catch_warnings()
-            ):  # what torch deprecates, and CUDA code of modelopt's that is not needed here
+            with warnings.catch_warnings():  # of what torch deprecates, and of CUDA code that is not needed here
                 warnings.simplefilter("ignore")
                 _import("modelopt.torch.quantization", "pip install 'gpupipe[int8]'")
         trt = _import("torch_tensorrt")

@@ -93,9 +93,8 @@ class RaySeat:
         self._closed, self._until = True, time.monotonic() + GOODBYE
         with suppress(Exception):
             self._closing = self._actor.close.remote()
-        self._threads.shutdown(
-            wait=False
-        )  # what still waits for a thread ends as lost: cancelled, nobody would hear of it
+        # What still waits for a thread ends as lost: cancelled, nobody would hear of it.
+        self._threads.shutdown(wait=False)
 
     def gone(self) -> bool:
         """Whether the actor of a closed seat has ended; it is made to when its moment is over."""

@@ -64,13 +64,19 @@ class Ledger:
         self._facts = facts.facts(self.plan)
         self.digest = facts.digest(self.plan, self._facts)
         with self.writing():
-            self._lock = locked(self.folder, self.plan.output, shared=self._shared)
-            (self.folder / SEGMENTS).mkdir(exist_ok=True)
+            lock = locked(self.folder, self.plan.output, shared=self._shared)
+            try:
+                (self.folder / SEGMENTS).mkdir(exist_ok=True)
+            except BaseException:  # nobody leaves what was not entered
+                os.close(lock)
+                raise
+            self._lock = lock
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._shared and not self._finished():  # a run that was refused, or did not get far, leaves nothing
-            self.remove()
+        with suppress(OSError):  # where the volume does not say what is there, all of it stays
+            if not self._shared and not self._finished():  # a run that was refused, or did not get far, leaves nothing
+                self.remove()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -89,6 +95,8 @@ class Ledger:
                 self._refuse(["plan.json is lost or damaged, so nobody knows what"])
             if before is None or not self._finished():
                 write(self.folder, PLAN, {**dump(self.plan), "facts": self._facts, "run": self.digest})
+                if (read(self.folder, CHOICES) or {}).get("run") != self.digest:  # of a run that got nothing done
+                    (self.folder / CHOICES).unlink(missing_ok=True)
             elif before.get("run") != self.digest:
                 self._refuse(self._changes(before))
             self.sweep()
@@ -240,8 +248,14 @@ class Ledger:
         return list(pieces(self.folder))
 
     def kept(self) -> int:
-        """Segments that lie there, also those that a node has just finished and has not told of yet."""
-        return len(self._finished())
+        """Segments that lie there, also those that a node has just finished and has not told of yet.
+
+        Where the volume does not say, those that are known of: whoever asks has an error of its own to tell.
+        """
+        try:
+            return len(self._finished())
+        except OSError:
+            return len(self.pieces)
 
     def clear(self) -> None:
         """Throws all that is done away; the folder stays."""

@@ -32,11 +32,12 @@ class OneThread:
     all begin with some seconds of that.
 
     Args:
-        begin: called in it first.
+        begin: called in it first; what it raises is raised here.
     """
 
     def __init__(self, begin: Callable[[], None]) -> None:
-        self._pool = ThreadPoolExecutor(1, "compute", initializer=begin)
+        self._pool = ThreadPoolExecutor(1, "compute")
+        self(begin)  # an initializer's error would be lost: whoever asks next gets BrokenThreadPool
 
     def __call__(self, work: Callable[[], T]) -> T:
         """See `Caller`; what is told on the way is told as if by the thread that asks, which waits."""

@@ -251,6 +251,24 @@ def test_of_two_that_choose_at_once_one_counts(words, fast) -> None:
     shutil.rmtree(one.folder)
 
 
+def test_a_choice_of_another_run_that_got_nothing_done_is_forgotten(words, fast, tmp_path) -> None:
+    """A node was stopped before its first segment, and the config was changed then."""
+    plan = plan_of(words)
+    with Ledger(plan, shared=True) as ledger:
+        ledger.begin()
+        settle(ledger, Journal())
+    other = replace(plan, encoder=replace(plan.encoder, options={"slices": "4"}))
+    fast.pause = 1.0
+    shutil.rmtree(tmp_path / "engines")
+    with Ledger(other, shared=True) as ledger, Ledger(other, shared=True) as beside:
+        ledger.begin()
+        settle(ledger, Journal())
+        beside.begin()
+        assert beside.choices() == ledger.plan.choices
+        assert [one.engine for one in ledger.plan.choices] == ["eager"]
+    shutil.rmtree(ledger.folder)
+
+
 def test_a_node_that_cannot_is_refused(words, fast, tmp_path) -> None:
     with Ledger(plan_of(words)) as ledger:
         ledger.begin()

@@ -19,9 +19,12 @@ from patience import LIMIT
 
 from gpupipe.cli import execute
 from gpupipe.cli.console import Console
-from gpupipe.errors import BusyError
+from gpupipe.errors import BusyError, MediaError
+from gpupipe.plan.stored import read_plan
 from gpupipe.render import folder as folders
 from gpupipe.render.folder import FINISHED, LOCK, LOG, PLAN, SEGMENTS, locked, take_away
+from gpupipe.render.kept import telling
+from gpupipe.render.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -253,3 +256,38 @@ def test_clean_of_what_is_none(place: Path, says) -> None:
     code, told = says("clean", "--yes", place / "none.mp4")
     assert (code, told.count("\n")) == (1, 1)
     assert "there is no ledger of it" in told
+
+
+def test_a_lock_is_let_go_where_the_ledger_cannot_be_made(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next try of a batch, in the same process, would find another run at work: its own."""
+    plan = read_plan(place / "plan")
+    mkdir = Path.mkdir
+
+    def full(path: Path, *arguments: int, **options: bool) -> None:
+        if path.name == SEGMENTS:
+            raise OSError(28, "No space left on device")
+        mkdir(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", full)
+        with pytest.raises(MediaError, match="no space"), Ledger(plan):
+            pass
+    with Ledger(plan) as ledger:
+        assert ledger.kept() == 3
+
+
+def test_a_volume_that_fails_does_not_hide_what_went_wrong(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what cannot be seen is not taken away."""
+    plan = read_plan(place / "plan")
+    before = contents(place)
+
+    def broken(self: Path) -> None:
+        raise OSError(5, "Input/output error", str(self))
+
+    with pytest.raises(MediaError, match="what went wrong"), Ledger(plan) as ledger, telling(ledger):  # noqa: PT012
+        monkeypatch.setattr(Path, "iterdir", broken)
+        raise MediaError("what went wrong")
+    monkeypatch.undo()
+    assert contents(place).items() >= before.items()
+    with Ledger(plan) as ledger:
+        assert ledger.kept() == 3

@@ -48,3 +48,8 @@ def test_it_ends_when_nobody_has_it_any_more() -> None:
     gc.collect()
     found[0].join(LIMIT)
     assert not found[0].is_alive()
+
+
+def test_what_goes_wrong_at_its_beginning_is_raised_there() -> None:
+    with pytest.raises(ZeroDivisionError):
+        OneThread(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
