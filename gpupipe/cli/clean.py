@@ -10,7 +10,7 @@ import click
 from gpupipe.cli import DONE
 from gpupipe.cli.options import PATH, as_json
 from gpupipe.cli.words import ago, size
-from gpupipe.errors import GpupipeError
+from gpupipe.errors import GpupipeError, MediaError
 from gpupipe.plain import plain
 from gpupipe.render.leftover import Leftover, find, remove
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpupipe.cli.console import Console
 
 LEFT = 1
-"""Exit code where something that was to go is still there."""
+"""Exit code where something that was to go is still there, or could not be looked at."""
 _DAY = 24 * 3600
 
 
@@ -39,12 +39,15 @@ def command(console: Console, *, places: tuple[Path, ...], days: float, yes: boo
     are not a run's own, stay.
     """
     now = time.time()
-    there = {one.folder: one for place in places for one in find(place)}
+    refused: list[MediaError] = []
+    there = {one.folder.resolve(): one for place in places for one in find(place, refused.append)}
+    for text in dict.fromkeys(str(error) for error in refused):
+        console.say(f"left out: {text}")
     found = [one for one in there.values() if now - one.touched >= days * _DAY]
     ended = {one.folder: _remove(console, one) if yes else "busy" if one.busy else "there" for one in found}
     if as_json:
         console.json([{**_facts(one), "state": ended[one.folder]} for one in found])
-        return _code(ended) if yes else DONE
+        return _code(ended, yes=yes, refused=bool(refused))
     for one in found:
         what = f"{one.segments} segments, {size(one.size)}, last written {ago(now - one.touched)} ago"
         console.data([f"{ended[one.folder]:8} {one.folder}: {what}"])
@@ -52,7 +55,7 @@ def command(console: Console, *, places: tuple[Path, ...], days: float, yes: boo
     total = size(sum(one.size for one in (gone if yes else found)))
     told = f"{len(gone)} of {len(found)} removed, {total}" if yes else f"{len(found)} found, {total}"
     console.say(told if yes or not found else f"{told}; --yes removes those that nobody is at work on")
-    return _code(ended) if yes else DONE
+    return _code(ended, yes=yes, refused=bool(refused))
 
 
 def _remove(console: Console, one: Leftover) -> str:
@@ -70,8 +73,8 @@ def _remove(console: Console, one: Leftover) -> str:
     return "removed" if whole else "left"
 
 
-def _code(ended: dict[Path, str]) -> int:
-    return DONE if all(state == "removed" for state in ended.values()) else LEFT
+def _code(ended: dict[Path, str], *, yes: bool, refused: bool) -> int:
+    return LEFT if refused or (yes and any(state != "removed" for state in ended.values())) else DONE
 
 
 def _facts(one: Leftover) -> dict[str, object]:

@@ -13,7 +13,7 @@ from gpupipe.render.folder import FINISHED, LOCK, check, folder_of, held, locked
 from gpupipe.render.status import busy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,16 @@ class Leftover:
     """Whether a run is at work on it."""
 
 
-def find(place: Path) -> list[Leftover]:
+def find(place: Path, refused: Callable[[MediaError], None]) -> list[Leftover]:
     """The ledger of an output, or of that name, or all below a folder, the oldest first; links are not followed.
 
-    Raises MediaError where there is no such thing, or something else stands in the place of a ledger's file.
+    Below a folder, `refused` gets what cannot be looked at, and the others are found. Raises MediaError where there is
+    no such thing, or something else stands in the place of a file of the ledger that is named.
     """
     if place.name.endswith(LEDGER) and is_ledger(place):
         return [_of(place)]
     if place.is_dir():
-        return sorted((_of(folder) for folder in _below(place)), key=lambda one: one.touched)
+        return sorted(_below(place, refused), key=lambda one: one.touched)
     folder = folder_of(place)
     if not is_ledger(folder):
         raise MediaError("there is no ledger of it, and no such folder", where=str(place), hint="check the path")
@@ -53,15 +54,21 @@ def is_ledger(folder: Path) -> bool:
     return folder.is_dir() and any((folder / name).exists() for name in (LOCK, FINISHED))
 
 
-def _below(place: Path) -> Iterator[Path]:
+def _below(place: Path, refused: Callable[[MediaError], None]) -> Iterator[Leftover]:
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
-            raise describe_os_error(error, Path(error.filename or place)) from None
+            why = f"cannot be looked into: {error.strerror}"
+            refused(MediaError(why, where=str(error.filename or place), hint="check owner and mode"))
 
     for path, folders, _ in os.walk(place, onerror=refuse):
         found = [name for name in folders if name.endswith(LEDGER) and is_ledger(Path(path, name))]
         folders[:] = [name for name in folders if name not in found]
-        yield from (Path(path, name) for name in found if not Path(path, name).is_symlink())
+        for folder in (Path(path, name) for name in found):
+            try:
+                if not folder.is_symlink():
+                    yield _of(folder)
+            except MediaError as error:
+                refused(error)
 
 
 def _of(folder: Path) -> Leftover:

@@ -291,3 +291,17 @@ def test_a_volume_that_fails_does_not_hide_what_went_wrong(place: Path, monkeypa
     assert contents(place).items() >= before.items()
     with Ledger(plan) as ledger:
         assert ledger.kept() == 3
+
+
+def test_clean_names_what_it_cannot_look_at_and_goes_on(place: Path, says, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that is named in two ways is one."""
+    odd = place / "deep" / "odd.mp4.gpupipe"
+    shutil.copytree(place / "o.mp4.gpupipe", odd)
+    (odd / PLAN).unlink()
+    (odd / PLAN).mkdir()
+    monkeypatch.chdir(place)
+    code, told = says("clean", "--yes", place, ".")
+    assert (code, (place / "o.mp4.gpupipe").exists(), odd.is_dir()) == (1, False, True)
+    assert "left out: deep/odd.mp4.gpupipe/plan.json: it is a folder" in told
+    assert "1 of 1 removed" in told
+    shutil.rmtree(place / "deep")
