@@ -40,7 +40,7 @@ def command(
     """
     settings = load_config(config)
     output = Path(settings.output.path or "compiled.mkv")  # planned with, not written
-    plan = prepare(config, input, output, device=device, strict=False)
+    plan = prepare(config, input, output, device=device, strict=False, say=console.say)
     there = [(step, stage_of(step)) for step in plan.steps if step.kind == "stage"]
     found = [(step, stage) for step, stage in there if stage.models()]
     if not found:

@@ -56,7 +56,7 @@ def template_(
     need gpupipe, and see the same files under the same paths. Tasks may be run again: what is there is not done twice.
     """
     console.quiet, console.json_log = quiet, log == "json"
-    plan = prepare(config, input, output, device=device, strict=strict, keep=True)
+    plan = prepare(config, input, output, device=device, strict=strict, keep=True, say=console.say)
     saved = to.with_name(f"{to.name}.plan")
     write_plan(plan, saved, config, overwrite=overwrite)
     _write(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpupipe.config import Config, load_config
 from gpupipe.errors import ConfigError, PlanError
 from gpupipe.media.probe import probe
-from gpupipe.plan import Plan, make_plan
+from gpupipe.plan import Plan, make_plan, refuse_warnings
 from gpupipe.render.facts import inputs
 from gpupipe.render.learnt import learnt
 
@@ -55,7 +55,10 @@ def plan_of(
             from gpupipe.render.quality import check  # noqa: PLC0415  only where it is asked
 
             check(plan)
-        return learnt(plan, say)
+        plan = learnt(plan, say)
+        if strict:
+            refuse_warnings(plan)
+        return plan
 
 
 def apart(plan: Plan, config: Path) -> tuple[Path, ...]:

@@ -45,7 +45,7 @@ def command(
     INPUT and OUTPUT override the config. Relative paths start from the current directory.
     """
     console.quiet, console.json_log = quiet, log == "json"
-    plan = prepare(config, input, output, device=device, strict=strict, keep=save is not None)
+    plan = prepare(config, input, output, device=device, strict=strict, keep=save is not None, say=console.say)
     if save is not None:
         write_plan(plan, save, config, overwrite=overwrite)
     if as_json:

@@ -73,7 +73,7 @@ def command(
     console.quiet = quiet
     with OutputFile(output, overwrite=overwrite, inputs=tuple(filter(None, (input, config)))) as target:
         result = load_config(config).output.path or _ANY
-        plan = prepare(config, input, Path(result), device=device, strict=False)
+        plan = prepare(config, input, Path(result), device=device, strict=False, say=console.say)
         found = stills(plan, moments(at, plan) if at else spread(contact or 1, plan))
         page = output.suffix.lower() == ".html"
         content = _page(found, plan, config) if page else _png(found, show, small=contact is not None)

@@ -18,8 +18,8 @@ from gpupipe.engines.select import Selector, candidates, named
 from gpupipe.engines.sizes import Shape, Sizes, choose_sizes
 from gpupipe.errors import EngineError
 from gpupipe.journal import Journal
+from gpupipe.models import folder
 from gpupipe.models.bind import bind
-from gpupipe.models.folder import engines
 from gpupipe.models.load import load
 from gpupipe.models.quantised import quantised
 
@@ -79,7 +79,7 @@ def assemble(
     shape = Shape(source.height, source.width, card.scale, card.halo, card.multiple, card.minimum)
     sizes = _sizes(network, shape, wanted, device)
     selector = Selector(
-        network, digest, wanted.engine, EngineCache(engines(), say=told.say),
+        network, digest, wanted.engine, EngineCache(folder.engines(), say=told.say),
         say=lambda line: told.say(f"{card.name}: {line}"),
         warn=lambda line: told.warn("engine-left-out", f"{card.name}: {line}"),
     )  # fmt: skip

@@ -105,7 +105,9 @@ def make_plan(
         ledger=keeps(config, info, segments, on_device=engines > 0),
         devices=places if several else (),
     )
-    _refuse(plan, config, strict=strict)
+    _refuse(plan, config)
+    if strict:
+        refuse_warnings(plan)
     _rehearse(plan.encoder)
     return plan
 
@@ -139,7 +141,7 @@ def _timecode(config: Config, info: SourceInfo, start: int | None) -> str | None
     return timecode.offset(video.timecode, video.rate, max(0, int(frames)))
 
 
-def _refuse(plan: Plan, config: Config, *, strict: bool) -> None:
+def _refuse(plan: Plan, config: Config) -> None:
     """The refusals that need the whole plan."""
     copies = [s for s in plan.steps if s.kind in ("upload", "download")]
     if config.memory.device_only:
@@ -154,7 +156,11 @@ def _refuse(plan: Plan, config: Config, *, strict: bool) -> None:
                 where="memory",
                 hint=f"use {', '.join(row.name for row in DEVICE_ENCODERS)}, or `memory: auto`",
             )
-    if strict and plan.warnings:
+
+
+def refuse_warnings(plan: Plan) -> None:
+    """What `--strict` asks: raises PlanError where the plan has warnings."""
+    if plan.warnings:
         raise PlanError(
             "; ".join(n.message for n in plan.warnings), where="--strict", hint="drop --strict to accept it"
         )

@@ -28,6 +28,7 @@ from gpupipe.errors import CapabilityError
 from gpupipe.farm.job import job_of
 from gpupipe.farm.worker import Worker
 from gpupipe.journal import Journal
+from gpupipe.models import folder
 from gpupipe.render.choices import settle
 from gpupipe.render.folder import CHOICES, SEGMENTS
 from gpupipe.render.ledger import Ledger
@@ -86,7 +87,7 @@ class Plain(Eager):
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Double:
     """The fastest there is, until a test says otherwise."""
-    monkeypatch.setattr(assemble, "engines", lambda: tmp_path / "engines")
+    monkeypatch.setattr(folder, "engines", lambda: tmp_path / "engines")
     double = Double("fast", shift=0.05)
     there = (double, Plain())
 
@@ -220,7 +221,7 @@ def test_a_run_without_a_ledger_holds_to_it_too(words, whole, fast, says, monkey
         make(self, *arguments)
         made.append(self)
         fast.pause = 1.0
-        shutil.rmtree(assemble.engines())
+        shutil.rmtree(folder.engines())
 
     monkeypatch.setattr(Runner, "__init__", slower)
     assert says(*words)[0] == 0

@@ -14,8 +14,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from gpupipe.cli.job import plan_of as planned
 from gpupipe.config import parse_config
-from gpupipe.errors import EngineError
+from gpupipe.errors import EngineError, PlanError
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.models import folder
@@ -121,3 +122,14 @@ def test_where_it_loses_too_much_floats_go_on_with_a_warning(clip, weights, tmp_
 def test_a_plan_that_has_not_looked_does_not_run(clip, weights, tmp_path):
     with pytest.raises(EngineError, match=r"model net: fp8 was not calibrated \(make the plan by `gpupipe run`"):
         made(plan_of(clip, weights, tmp_path / "out.mkv", precision="fp8"))
+
+
+def test_under_strict_floats_instead_of_8_bits_are_an_error(clip, weights, tmp_path):
+    """As any other warning that is known before work."""
+    model = {"path": str(weights), "architecture": "srvgg", "precision": "int8", "tile": "off", "accuracy": 60.0}
+    video = {"codec": "ffv1", "pixel_format": "gbrp10le"}
+    config = parse_config({"stages": [{"model": model}], "output": {"video": video}})
+    arguments = (tmp_path / "c.yaml", config, clip, tmp_path / "out.mkv")
+    with pytest.raises(PlanError, match=r"--strict: net goes on in fp32: int8 gives .* \(drop --strict"):
+        planned(*arguments, device="cpu", strict=True)
+    assert len(planned(*arguments, device="cpu", strict=False).warnings) == 1
