@@ -85,7 +85,10 @@ def _settings(step: Step) -> str:
     values = step.settings
     if any(isinstance(value, dict) for value in values.values()):
         kind = stages.load(step.name).Settings
-        values = kind.model_validate(values, strict=False).model_dump(mode="json", exclude_defaults=True)
+        unshown = {name for name, field in kind.model_fields.items() if not field.repr}
+        values = kind.model_validate(values, strict=False).model_dump(
+            mode="json", exclude_defaults=True, exclude=unshown
+        )
     return ", ".join(f"{k}={_flow(v)}" for k, v in values.items() if v not in (None, [], {}, ()))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpupipe.codecs.native import planes_of
 from gpupipe.device import open_lane
-from gpupipe.errors import PlanError
+from gpupipe.errors import ConfigError, PlanError
 from gpupipe.journal import Journal
 from gpupipe.media.demux import Demuxer
 from gpupipe.media.timeline import Window
@@ -67,7 +67,11 @@ def moments(texts: Sequence[str], plan: Plan) -> tuple[int, ...]:
 
 
 def _moment(text: str, plan: Plan) -> int:
-    tick = resolve_range(text, None, plan.source).start
+    try:
+        tick = resolve_range(text, None, plan.source).start
+    except (ConfigError, PlanError) as error:
+        error.where = "--at"
+        raise
     assert tick is not None
     if not Window(plan.start_pts, plan.end_pts).holds(tick):
         raise PlanError(f"{text} lies outside the range of the config", where="--at", hint="see range.start, range.end")

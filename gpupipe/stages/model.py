@@ -64,7 +64,7 @@ class ModelSettings(base.Settings):
     as many as pictures of the clip show to keep `accuracy`."""
     accuracy: float = Field(default=38.0, ge=20, le=60)
     """dB against fp32 that 8 bits must keep in pictures that they were not calibrated on, each of them 6 dB less."""
-    recipe: Annotated[Recipe, Field(strict=False)] | None = None
+    recipe: Annotated[Recipe, Field(strict=False)] | None = Field(default=None, repr=False)
     """Which convolutions and in what ranges; found by calibration, and part of the plan."""
     engine: Literal["auto", "eager", "inductor", "tensorrt"] = "auto"
     """auto: on a GPU the fastest of what is installed, measured; on the CPU eager."""

@@ -87,6 +87,8 @@ def test_a_run_in_8_bits(clip, weights, tmp_path):
     assert "int8 in 4 of 6 convolutions, " in step.reason
     assert "4 pictures held out, " in step.reason
     assert step.reason.endswith("contrast is highest; no faster here, as only TensorRT computes in 8 bits")
+    (line,) = (line for line in plan.lines() if "int8 in 4 of 6" in line)
+    assert ", precision=int8, tile=off -> " in line, "the recipe itself is thousands of numbers"
     ours = made(plan)
     error = np.square(ours.astype(float) - floats).mean((1, 2, 3))
     assert error.min() > 0

@@ -152,8 +152,8 @@ def test_times_of_a_contact_sheet_cover_the_range(clip, tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--at", "99"], "beyond the end"),
-        (["--at", "soon"], "is not a time"),
+        (["--at", "99"], "--at: 99 lies beyond the end"),
+        (["--at", "soon"], "--at: 'soon' is not a time"),
         (["--at", "0.2"], "outside the range"),
         (["--at", "3.99"], "no picture follows"),
     ],
