@@ -107,7 +107,7 @@ class LibavDecoder:
         self._context.flush_buffers()
 
     def close(self) -> None:
-        """Waits for libav's threads; the context belongs to the demuxer's stream and goes with it.
+        """Waits for libav's threads; the context goes with the demuxer's stream, or, one of `matte`'s, with this.
 
         PyAV frees a context with the GIL held, and that waits for its threads. One of them that is about to log while
         libav's log is on (`libav_log`) waits for the GIL: neither would ever end. Flushing waits without the GIL.
