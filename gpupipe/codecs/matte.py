@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import av
 import av.error
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _BESIDE = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 """Codecs whose alpha is a bitstream beside that of the picture, and libav's decoders that decode both."""
+
+_ADDITION: Final = "matroska_block_additional"
+_IDENTIFIER = 8
+"""Where a packet has it, and the bytes that say which addition it is."""
 
 
 def alpha_bits(native: VideoFormat) -> int:
@@ -37,9 +41,26 @@ def alpha_of(frame: av.VideoFrame) -> int:
     return bits if used.min() < used.max() or 0 < used.min() < 255 else 0
 
 
+def beside(tags: dict[str, str]) -> bool:
+    """Whether a stream says that it has its alpha in a bitstream beside; libav's copies write the tag in capitals."""
+    return any(key.lower() == "alpha_mode" and value == "1" for key, value in tags.items())
+
+
 def second_stream(codec: str, tags: dict[str, str], native: str) -> bool:
     """Whether a stream has its alpha in a bitstream beside, which this libav can decode (8-bit 4:2:0 alone)."""
-    return tags.get("alpha_mode") == "1" and native == "yuv420p" and _found(_BESIDE.get(codec)) is not None
+    return beside(tags) and native == "yuv420p" and _found(_BESIDE.get(codec)) is not None
+
+
+def begins(packet: av.Packet[Any], codec: str) -> bool:
+    """Whether decoding can begin at a packet: at a key frame, and one of the alpha too that lies beside it.
+
+    The two bitstreams are encoded apart, so alpha may have key frames elsewhere. VP8: RFC 6386, 9.1; VP9: version 0.6
+    of the bitstream specification, 6.2, of any frame that is not of profile 3.
+    """
+    if not packet.is_keyframe or codec not in _BESIDE or not packet.has_sidedata(_ADDITION):
+        return packet.is_keyframe
+    first = bytes(packet.get_sidedata(_ADDITION))[_IDENTIFIER : _IDENTIFIER + 1]
+    return bool(first) and not first[0] & (0b1 if codec == "vp8" else 0b1100)
 
 
 def decoder_of_both(stream: av.VideoStream) -> av.VideoCodecContext | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import av
 from av.format import Flags
 
+from gpupipe.codecs.matte import begins
 from gpupipe.media.container import open_input, stream_notes
 from gpupipe.media.discontinuity import ClockRepair
 from gpupipe.media.probe import main_video
@@ -118,13 +119,17 @@ class Demuxer:
                 held.append(packet)
                 continue
             at = packet.dts if packet.dts is not None else packet.pts
-            if packet.is_keyframe and packet.pts is not None and packet.pts <= start:
+            if self._begins(packet) and packet.pts is not None and packet.pts <= start:
                 held[:] = [p for p in held if p.stream_index != video]
             held.append(packet)
             if (at is not None and at > start) or len(held) > HELD:
                 break
         first = next((p for p in held if p.stream_index == video), None)
-        return first is not None and first.is_keyframe and first.pts is not None and first.pts <= start
+        return first is not None and self._begins(first) and first.pts is not None and first.pts <= start
+
+    def _begins(self, packet: Packet) -> bool:
+        video = self._info.video
+        return begins(packet, video.codec) if video.format.alpha else packet.is_keyframe
 
     @property
     def _jumpy(self) -> bool:

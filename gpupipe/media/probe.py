@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import av
 from av.stream import Disposition
 
-from gpupipe.codecs.matte import alpha_bits, alpha_of, second_stream
+from gpupipe.codecs.matte import alpha_bits, alpha_of, beside, second_stream
 from gpupipe.color import UNSPECIFIED, ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.errors import SourceError
 from gpupipe.format import FIELD_ORDERS, FieldOrder, FrameFormat
@@ -117,9 +117,9 @@ def _video(
     rate = _rate(stream, untimed=untimed)
     timecode = _timecode(container, stream) or embedded_timecode(picture.side_data, rate)
     notes = [*loss, *_oddities(stream, picture, described)]
-    beside = second_stream(context.codec.canonical_name, stream.metadata, frame.format.name)
-    if stream.metadata.get("alpha_mode") == "1" and not alpha_bits(frame.format):  # Matroska says it of FFV1 too
-        notes.append(f"its alpha is a second bitstream, {'8 bit' if beside else 'which cannot be decoded: dropped'}")
+    decoded = second_stream(context.codec.canonical_name, stream.metadata, frame.format.name)
+    if beside(stream.metadata) and not alpha_bits(frame.format):  # Matroska says it of FFV1 too
+        notes.append(f"its alpha is a second bitstream, {'8 bit' if decoded else 'which cannot be decoded: dropped'}")
     if untimed:
         notes.append(f"it has no timestamps; pictures are timed by {rate} frames a second")
     location, order = shown_info(frame)
@@ -146,7 +146,7 @@ def _video(
         duration=stream.duration,
         display_matrix=display_matrix(picture.side_data),
         hdr=hdr(picture.side_data, dolby_vision=described.dolby_vision),
-        alpha=8 if beside else alpha_of(frame),
+        alpha=8 if decoded else alpha_of(frame),
         timecode=timecode,
     )
     return video, (*notes, *unknown)

@@ -12,6 +12,7 @@ import av
 from av.format import Flags
 from av.stream import Discard
 
+from gpupipe.codecs.matte import begins
 from gpupipe.media.container import open_input
 from gpupipe.media.packed import Packed, PackedReader, PacketIndex, Span
 from gpupipe.media.probe import main_video
@@ -107,7 +108,7 @@ class _Census:
 
 def timetable(info: SourceInfo) -> Timetable:
     """Reads the times of all video packets: one pass over the file, about 200,000 packets a second, no decoding."""
-    census = _Census()
+    census, alpha = _Census(), info.video.format.alpha
     with open_input(info.path) as container:
         if Flags(container.format.flags) & _UNCUT:
             return Timetable((), {}, f"{info.container} has no index to find key frames by")
@@ -117,6 +118,8 @@ def timetable(info: SourceInfo) -> Timetable:
             for packet in container.demux(video):
                 if packet.size:
                     census.add(packet)
+                    if alpha and packet.is_keyframe and not begins(packet, info.video.codec):
+                        census.obstacle = "its alpha has key frames elsewhere"
         except av.FFmpegError as error:
             census.obstacle = f"reading fails: {error.strerror}"
     ordered = sorted(census.shown)

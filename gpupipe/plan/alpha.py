@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpupipe.codecs.encoders import encoder_facts
+from gpupipe.codecs.matte import beside
 from gpupipe.codecs.prores import profile
 from gpupipe.errors import PlanError
 from gpupipe.format import without_alpha
@@ -42,7 +43,7 @@ def choose_alpha(video: VideoOutput, info: SourceInfo, choice: Choice) -> Alpha:
         if named:
             raise PlanError(f"{video.pixel_format} has alpha", where=_WHERE, hint="leave one of the two keys out")
         return Alpha(notes=("alpha is dropped, as the config says",) if bits else ())
-    hidden = info.streams[info.video.index].tags.get("alpha_mode") == "1"
+    hidden = beside(info.streams[info.video.index].tags)
     why = "it is a second bitstream, which cannot be decoded here" if hidden and not bits else _refusal(video, choice)
     if named and not bits:
         raise PlanError(f"the source has no alpha for {video.pixel_format}", where="output.video.pixel_format",
