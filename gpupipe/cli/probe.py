@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from gpupipe.cli.options import as_json
+from gpupipe.cli.options import PATH, as_json
 from gpupipe.media.probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from gpupipe.cli.console import Console
     from gpupipe.media.source import SourceInfo, StreamInfo, VideoInfo
 
 
 @click.command(name="probe", short_help="Print what a file holds.")
-@click.argument("input", type=click.Path(path_type=Path))
+@click.argument("input", type=PATH)
 @as_json
 @click.pass_obj
 def command(console: Console, *, input: Path, as_json: bool) -> None:  # noqa: A002  (click shows the name)

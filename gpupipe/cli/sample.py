@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from gpupipe.cli.options import PATH
 from gpupipe.sample import make_sample
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpupipe.cli.console import Console
 
 
@@ -30,7 +32,7 @@ def _rate(ctx: click.Context, parameter: click.Parameter, value: str) -> Fractio
 
 
 @click.command(name="sample", short_help="Write a test clip.")
-@click.argument("output", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("output", metavar="OUT", type=PATH)
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 @click.option("--seconds", type=click.IntRange(1, 3600), default=10, show_default=True)
 @click.option("--size", callback=_size, default="1280x720", show_default=True)

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import gpupipe
 from gpupipe.cli import VERBS
+from gpupipe.cli import cli as main
 from gpupipe.cli.console import printable
 
 
@@ -22,6 +24,19 @@ def test_version_and_help(cli):
     for verb in VERBS:
         assert re.search(rf"^  {verb} ", shown.out, re.MULTILINE)
         assert cli(verb, "-h").code == 0
+
+
+def paths(command: click.Command) -> list[click.Path]:
+    context = click.Context(command)
+    if isinstance(command, click.Group):
+        return [one for name in command.list_commands(context) for one in paths(command.get_command(context, name))]
+    return [given.type for given in command.params if isinstance(given.type, click.Path)]
+
+
+def test_a_file_that_may_not_be_read_is_no_wrong_command_line():
+    found = paths(main)
+    assert len(found) > 20
+    assert not [one for one in found if one.readable]
 
 
 @pytest.mark.parametrize(
