@@ -188,6 +188,6 @@ def _facts(finished: Finished) -> dict[str, object]:
     job, entry = finished.job, finished.entry
     return {
         "source": job.source, "output": job.output, "frames": entry.frames, "seconds": entry.seconds,
-        "bytes": entry.size, "warnings": finished.warnings or entry.warnings, "reason": entry.reason,
+        "bytes": entry.size, "warnings": finished.warnings, "warning_count": entry.warnings, "reason": entry.reason,
         "exit_code": entry.exit_code,
     }  # fmt: skip
