@@ -106,8 +106,9 @@ def start_lanes(
     In that order because a CUDA Graph cannot be captured while a decoder session runs. `shelf` makes another board.
     `chosen` is told what a GPU's networks run on.
     """
-    gc.freeze()  # lanes collect garbage often: only what is made from now on is looked at
-    stack.callback(gc.unfreeze)
+    if not gc.get_freeze_count():  # else who runs us has seen to it, and `unfreeze` would undo that too
+        gc.freeze()  # lanes collect garbage often: only what is made from now on is looked at
+        stack.callback(gc.unfreeze)
     crew = Crew()
     board = _board(plan, crew) if shelf is None else shelf(crew)
     workers: list[SegmentWorker] = []
