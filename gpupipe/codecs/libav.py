@@ -16,6 +16,7 @@ from gpupipe.codecs.frame_numbers import FrameNumbers, bitstream_rate
 from gpupipe.codecs.libav_log import captured_log, captured_stderr, reason
 from gpupipe.codecs.libav_options import FLAG_GLOBAL_HEADER, FLAG_INTERLACED, check_options, rate_control
 from gpupipe.codecs.matte import alpha_bits, decoder_of_both, taken_apart
+from gpupipe.codecs.scheduling import kept_scheduling
 from gpupipe.color import AV_RANGE
 from gpupipe.device.host import nearly_full, short_of_memory
 from gpupipe.errors import MediaError, PlanError, ShortMemoryError
@@ -162,7 +163,8 @@ class LibavEncoder:
         if s.codec == "hevc":
             context.codec_tag = "hvc1"  # QuickTime plays no hev1
         try:
-            self._scratch.start_encoding()
+            with kept_scheduling():
+                self._scratch.start_encoding()
         except (av.error.FFmpegError, ValueError, OverflowError) as error:
             if short_of_memory(error) or nearly_full():
                 raise ShortMemoryError(f"out of memory while {s.encoder} was opened", hint=_LESS) from None

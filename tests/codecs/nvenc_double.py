@@ -14,6 +14,8 @@ from fractions import Fraction
 import av
 import torch
 
+from gpupipe.codecs.scheduling import kept_scheduling
+
 CALLS: list[dict] = []
 """Arguments of every `CreateEncoder`, for tests to look at."""
 
@@ -63,6 +65,8 @@ class PyNvEncoder:
             self._context.options = {"preset": "ultrafast", "x265-params": params}
         else:
             self._context.options = {"preset": "8", "svtav1-params": f"keyint={gop}:rc=0:crf=1"}
+        with kept_scheduling():
+            self._context.open()
         self._frames = 0
 
     def Encode(self, frame: object, picParams: NV_ENC_PIC_PARAMS) -> list[dict]:
