@@ -15,7 +15,7 @@ from gpupipe.codecs.encoders import encoder_facts
 from gpupipe.codecs.frame_numbers import FrameNumbers, bitstream_rate
 from gpupipe.codecs.libav_log import captured_log, captured_stderr, reason
 from gpupipe.codecs.libav_options import FLAG_GLOBAL_HEADER, FLAG_INTERLACED, check_options, rate_control
-from gpupipe.codecs.matte import alpha_bits, decoder_of_both, taken_apart
+from gpupipe.codecs.matte import ONE_THREAD, alpha_bits, decoder_of_both, taken_apart
 from gpupipe.codecs.scheduling import kept_scheduling
 from gpupipe.color import AV_RANGE
 from gpupipe.device.host import nearly_full, short_of_memory
@@ -96,7 +96,7 @@ class LibavDecoder:
             frame, matte, pixels = taken_apart(frame, source.pixels)
         elif pixels is None:
             pixels = source.pixels
-            frame = frame.reformat(format=pixels.name)
+            frame = frame.reformat(format=pixels.name, threads=ONE_THREAD)
         have = (frame.width, frame.height, alpha)
         if have != (source.width, source.height, source.alpha) or pixels is not source.pixels:
             source = source.with_(width=frame.width, height=frame.height, pixels=pixels, alpha=alpha)

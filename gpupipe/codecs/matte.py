@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from gpupipe.format import PixelFormat
 
+ONE_THREAD: Final = 1
+"""For swscale: with more, each fills chroma a little beyond its lines, over alpha that another has written already."""
 _BESIDE = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 """Codecs whose alpha is a bitstream beside that of the picture, and libav's decoders that decode both."""
 
@@ -97,17 +99,19 @@ def taken_apart(frame: av.VideoFrame, pixels: PixelFormat) -> tuple[av.VideoFram
     bits = alpha_bits(frame.format)
     twin = with_alpha(pixels.name)
     if twin is not None and bits == pixels.depth and frame.format.is_rgb:
-        return frame.reformat(format=twin), None, pixels
+        return frame.reformat(format=twin, threads=ONE_THREAD), None, pixels
     wide = "gbrap" if frame.format.is_rgb else "yuva444p"
-    matte = frame if plain is not None else frame.reformat(format=wide if bits == 8 else f"{wide}16le")
-    return frame.reformat(format=pixels.name), matte, pixels
+    matte = (
+        frame if plain is not None else frame.reformat(format=wide if bits == 8 else f"{wide}16le", threads=ONE_THREAD)
+    )
+    return frame.reformat(format=pixels.name, threads=ONE_THREAD), matte, pixels
 
 
 def _in_order(frame: av.VideoFrame) -> av.VideoFrame:
     """Palettes as RGBA, since swscale gives them other alpha on the way to planes; planes as little-endian ones."""
     if frame.format.has_palette:
-        return frame.reformat(format="rgba")
+        return frame.reformat(format="rgba", threads=ONE_THREAD)
     little = frame.format.name.removesuffix("be") + "le"
     if frame.format.is_big_endian and without_alpha(little) is not None:
-        return frame.reformat(format=little)
+        return frame.reformat(format=little, threads=ONE_THREAD)
     return frame

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import av
 
+from gpupipe.codecs.matte import ONE_THREAD
 from gpupipe.device import open_lane
 from gpupipe.errors import MediaError, PlanError
 from gpupipe.format import pixel_format, without_alpha
@@ -114,7 +115,7 @@ def _pairs(
                     batch = transform(batch)  # noqa: PLW2901
                 if wanted_one:
                     plain = without_alpha(frame.format.name)
-                    frame = frame if plain is None else frame.reformat(format=plain)
+                    frame = frame if plain is None else frame.reformat(format=plain, threads=ONE_THREAD)
                     yield batch.pts[0], frame, _as(frame, owned(batch, lane))
         finally:
             decoder.close()
@@ -130,7 +131,7 @@ def _as(frame: av.VideoFrame, shown: Picture) -> av.VideoFrame:
     source = shown.format.with_(alpha=0)
     planes = shown.planes[:-1] if shown.format.alpha else shown.planes
     if pixels is None:
-        return new_frame(source, source.pixels.name, planes, 0).reformat(format=frame.format.name)
+        return new_frame(source, source.pixels.name, planes, 0).reformat(format=frame.format.name, threads=ONE_THREAD)
     target = source.with_(pixels=pixels)
     return new_frame(target, frame.format.name, Converter(source, target, dither=False)(planes), 0)
 

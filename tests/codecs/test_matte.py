@@ -102,3 +102,16 @@ def test_a_frame_of_planes_is_only_looked_at() -> None:
     alpha.view(torch.int16).fill_(513)
     seen = np.frombuffer(bytes(frame.planes[3]), np.uint16).reshape(HEIGHT, -1)[:, :WIDTH]
     assert (seen == 513).all()
+
+
+def test_alpha_is_the_same_every_time() -> None:
+    """swscale in threads wrote grey over the alpha of a line now and then, where it fills chroma."""
+    samples = np.random.default_rng(1).integers(0, 1 << 16, (23, 35, 2), dtype=np.uint16)
+    frame = av.VideoFrame(35, 23, "ya16le")
+    plane = frame.planes[0]
+    np.frombuffer(plane, "<u2").reshape(-1, plane.line_size // 2)[:23, :70] = samples.reshape(23, 70)
+    for _ in range(200):
+        _, matte, _ = taken_apart(frame, PIXEL_FORMATS["gray12le"])
+        assert matte is not None
+        found = np.frombuffer(matte.planes[-1], "<u2").reshape(-1, matte.planes[-1].line_size // 2)
+        assert np.array_equal(found[:23, :35], samples[:, :, 1])
