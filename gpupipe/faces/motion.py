@@ -180,8 +180,23 @@ def _fit(model: Tensor, weight: Tensor, side: int) -> Tensor:
     steepest = torch.stack((across, down, across * x + down * y, down * x - across * y), 2).flatten(3)
     counted = steepest * weight[:, :, None]
     normal = counted @ steepest.mT + _RIDGE * torch.eye(4, device=model.device)
-    fit: Tensor = torch.linalg.solve_ex(normal, counted)[0]
-    return fit
+    return inverted(normal).to(counted.dtype) @ counted
+
+
+def inverted(matrix: Tensor) -> Tensor:
+    """Inverses of symmetric positive definite matrices (..., n, n), in float64.
+
+    Gauss and Jordan's, an operator on all of them at a time. It needs no pivots (Golub, Van Loan, Matrix Computations,
+    4.2), so nothing is decided by values, and a CUDA Graph takes it; the batched solver that `torch.linalg` calls on a
+    GPU is waited for, and cannot be captured.
+    """
+    side = matrix.shape[-1]
+    one = torch.eye(side, dtype=torch.float64, device=matrix.device)
+    both = torch.cat((matrix.to(torch.float64), one.expand(matrix.shape)), -1)
+    for n in range(side):
+        row = both[..., n : n + 1, :] / both[..., n : n + 1, n : n + 1]
+        both = torch.addcmul(both, both[..., n : n + 1] - one[:, n : n + 1], row, value=-1)
+    return both[..., side:]
 
 
 def turned(p: Tensor) -> Tensor:

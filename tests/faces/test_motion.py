@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from clips import Move, frames, path, truth
@@ -13,7 +14,7 @@ from gpupipe.faces.cuts import luma
 from gpupipe.faces.detect import look, shown
 from gpupipe.faces.follow import Likeness, at_lag, chains
 from gpupipe.faces.found import Faces, joined, nothing
-from gpupipe.faces.motion import Motion, Pyramid, back, forth, motion, pyramid
+from gpupipe.faces.motion import Motion, Pyramid, back, forth, inverted, motion, pyramid
 from gpupipe.faces.sight import carried
 from gpupipe.faces.smooth import Calm, smoothed
 
@@ -41,6 +42,17 @@ def _before(light: Pyramid) -> Pyramid:
 def backwards(rgb: torch.Tensor, faces: Faces) -> Motion:
     light = pyramid(luma(rgb), look(*SIZE, max(SIZE)))
     return motion(faces, light, _before(light))
+
+
+@pytest.mark.parametrize("flat", [1.0, 1e-2, 1e-5])
+def test_what_slopes_are_weighed_by_is_inverted_as_numpy_does(flat: float) -> None:
+    """To 1e-9 of the largest element; slopes in one direction down to none, where the ridge alone is left."""
+    slopes = np.random.default_rng(2).normal(size=(3, 5, 4, 40)) * np.array([300.0, 300 * flat, 100.0, 100.0])[:, None]
+    normal = slopes @ slopes.swapaxes(-1, -2) / 40 + 2e-5 * np.eye(4)
+    normal[0, 0] = 2e-5 * np.eye(4)
+    wanted = np.linalg.solve(normal, np.broadcast_to(np.eye(4), normal.shape))
+    away = np.abs(inverted(torch.from_numpy(normal)).numpy() - wanted).max((-1, -2))
+    assert float((away / np.abs(wanted).max((-1, -2))).max()) < 1e-9
 
 
 @pytest.mark.parametrize("name", MOVES)
