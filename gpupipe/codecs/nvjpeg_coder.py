@@ -1,4 +1,7 @@
-"""Pictures in device memory to JPEG bitstreams on the host: several encoder states, fetched together."""
+"""Pictures in device memory to JPEG bitstreams on the host: several encoder states, fetched together.
+
+A batch is one call of `nvjpeg_batch.c` where that can be compiled, else a call of nvJPEG for each picture.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from gpupipe.codecs.nvjpeg_batch import Batch, BatchCoder, batch_function
 from gpupipe.codecs.nvjpeg_library import SUBSAMPLING, check
 from gpupipe.device.staging import PinnedBytes
 
@@ -47,11 +51,20 @@ class Coder:
             state = ctypes.c_void_p()
             self._call("nvjpegEncoderStateCreate", self._handle, ctypes.byref(state), self._stream)
             self._states.append(state)
-        # nvjpegImage_t: four addresses, then four pitches, of which three are used.
-        self._images = np.zeros((count, 8), np.uint64)
-        self._lengths = np.zeros(count, np.uint64)
         self._pinned = PinnedBytes(lane)
         self._rehearse()
+        self._batch = self._batched()
+
+    def _batched(self) -> Batch | None:
+        function = batch_function()
+        if function is None:
+            return None
+        self._addresses = (ctypes.c_void_p * len(self._states))(*(state.value for state in self._states))
+        coder = BatchCoder(
+            self._handle.value, self._params.value, self._stream, ctypes.addressof(self._addresses),
+            self._subsampling, self._source.width, self._source.height, len(self._states),
+        )  # fmt: skip
+        return Batch(function, self._library.calls(), coder)
 
     def _call(self, name: str, *arguments: object) -> None:
         check(getattr(self._library, name)(*arguments), name, self._lane.device)
@@ -72,6 +85,8 @@ class Coder:
         Args:
             planes: Y, U, V, each (N, H, W) uint8 with packed samples, valid on the lane.
         """
+        if self._batch is not None:
+            return _cut(*self._batch.code(_images(planes), self._pinned, self._lane.device))
         rows, step = planes[0].shape[0], len(self._states)
         return [
             data
@@ -81,14 +96,10 @@ class Coder:
 
     def _encode(self, planes: tuple[torch.Tensor, ...]) -> int:
         """Codes pictures, each into a state, from the first state on; returns their number."""
-        count = planes[0].shape[0]
-        row = np.arange(count, dtype=np.uint64)
-        for index, plane in enumerate(planes):
-            self._images[:count, index] = plane.data_ptr() + row * np.uint64(plane.stride(0))
-            self._images[:count, 4 + index] = plane.stride(1)
+        images, count = _images(planes), planes[0].shape[0]
         encode, handle, params, stream = self._library.nvjpegEncodeYUV, self._handle, self._params, self._stream
         source, subsampling = self._source, self._subsampling
-        for image, state in zip(range(self._images.ctypes.data, 1 << 64, 64), self._states[:count], strict=False):
+        for image, state in zip(range(images.ctypes.data, 1 << 64, 64), self._states[:count], strict=False):
             status = encode(handle, state, params, image, subsampling, source.width, source.height, stream)
             check(status, "nvjpegEncodeYUV", self._lane.device)
         self._lane.synchronize()
@@ -96,7 +107,7 @@ class Coder:
 
     def _fetch(self, count: int) -> list[memoryview]:
         """What the first states hold, copied straight from them to one piece of pinned memory, and out of that."""
-        handle, stream, lengths = self._handle, self._stream, self._lengths
+        handle, stream, lengths = self._handle, self._stream, np.zeros(count, np.uint64)
         retrieve = self._library.nvjpegEncodeRetrieveBitstream
         places = range(lengths.ctypes.data, lengths.ctypes.data + 8 * count, 8)
         for place, state in zip(places, self._states, strict=False):
@@ -108,10 +119,26 @@ class Coder:
             check(retrieve(handle, state, at, place, stream), "nvjpegEncodeRetrieveBitstream", self._lane.device)
             at += size
         self._lane.synchronize()
-        # A packet keeps the memory that it is given, and the pinned buffer is used again by the next batch.
-        whole: Any = memoryview(pinned.clone().numpy())  # type: ignore[arg-type]
-        ends = np.cumsum(sizes).tolist()
-        return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+        return _cut(pinned, lengths)
+
+
+def _images(planes: tuple[torch.Tensor, ...]) -> np.ndarray:
+    """(N, 8) uint64, each row an nvjpegImage_t: four addresses, then four pitches, of which three are used."""
+    images = np.zeros((planes[0].shape[0], 8), np.uint64)
+    row = np.arange(len(images), dtype=np.uint64)
+    for index, plane in enumerate(planes):
+        images[:, index] = plane.data_ptr() + row * np.uint64(plane.stride(0))
+        images[:, 4 + index] = plane.stride(1)
+    return images
+
+
+def _cut(pinned: torch.Tensor, lengths: np.ndarray) -> list[memoryview]:
+    """Bitstreams that lie one behind the other."""
+    # Copied: a packet keeps the memory that it is given, and the pinned buffer is used again by the next batch.
+    sizes = lengths.tolist()
+    whole: Any = memoryview(pinned.clone().numpy())  # type: ignore[arg-type]
+    ends = np.cumsum(sizes).tolist()
+    return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
 def _destroy(library: Library, params: Any, states: list[Any]) -> None:

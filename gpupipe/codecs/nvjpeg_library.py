@@ -45,6 +45,12 @@ _WAITS = ("nvjpegEncodeYUV", "nvjpegCreateSimple", "nvjpegEncoderStateCreate", "
 back would take longer."""
 
 
+class Calls(ctypes.Structure):
+    """Addresses of the functions that `nvjpeg_batch.c` calls; the last is cuStreamSynchronize."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("encode", "retrieve", "wait")]
+
+
 class Library:
     """The calls of one libnvjpeg, each of which returns a status for `check`."""
 
@@ -69,6 +75,12 @@ class Library:
                 check(self.nvjpegCreateSimple(ctypes.byref(made)), "nvjpegCreateSimple", device)
                 self._handles[device] = made
             return self._handles[device]
+
+    def calls(self) -> Calls:
+        """See `Calls`."""
+        wait = ctypes.CDLL("libcuda.so.1").cuStreamSynchronize
+        functions = (self.nvjpegEncodeYUV, self.nvjpegEncodeRetrieveBitstream, wait)
+        return Calls(*(ctypes.cast(function, ctypes.c_void_p) for function in functions))
 
     @property
     def version(self) -> str:

@@ -28,6 +28,10 @@ class PinnedBytes:
             self._buffer = torch.empty(more, dtype=torch.uint8, pin_memory=self._lane.device != "cpu")
         return self._buffer[:size]
 
+    def all(self) -> torch.Tensor:
+        """All of it, as `room` gives it."""
+        return self._buffer
+
     def fetch(self, data: torch.Tensor) -> torch.Tensor:
         """The same uint8 data on the host, once the copy is done; it holds until the next call."""
         if self._lane.device == "cpu":

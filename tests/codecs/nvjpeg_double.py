@@ -10,6 +10,12 @@ from fractions import Fraction
 import av
 import numpy as np
 
+from gpupipe.codecs.nvjpeg_library import Calls
+
+_PTR, _INT = ctypes.c_void_p, ctypes.c_int
+_ENCODE = ctypes.CFUNCTYPE(_INT, _PTR, _PTR, _PTR, _PTR, _INT, _INT, _INT, _PTR)
+_RETRIEVE = ctypes.CFUNCTYPE(_INT, _PTR, _PTR, _PTR, _PTR, _PTR)
+_WAIT = ctypes.CFUNCTYPE(_INT, _PTR)
 PIXELS = {0: ("yuvj444p", 0, 0), 1: ("yuvj422p", 1, 0), 2: ("yuvj420p", 1, 1)}
 SUCCESS, INVALID_PARAMETER, EXECUTION_FAILED = 0, 2, 6
 
@@ -20,11 +26,30 @@ class NvjpegDouble:
     def __init__(self, fail_at: int | None = None) -> None:
         self.settings: dict[str, int] = {}
         self.coded: dict[int, bytes] = {}
-        self.calls = 0
+        self.calls_made = 0
         self.fail_at = fail_at
         self.alive: set[int] = set()
+        self.waits = 0
+        self.fail_wait: int | None = None
         self._next = 0
         self._handle = ctypes.c_void_p(77)
+
+    def calls(self) -> Calls:
+        """The same calls for C; they come back here."""
+
+        def encode(handle, state, *rest) -> int:
+            assert handle == self._handle.value
+            return self.nvjpegEncodeYUV(handle, ctypes.c_void_p(state), *rest)
+
+        def retrieve(handle, state, *rest) -> int:
+            return self.nvjpegEncodeRetrieveBitstream(handle, ctypes.c_void_p(state), *rest)
+
+        def wait(stream) -> int:
+            self.waits += 1
+            return 700 if self.waits == self.fail_wait else SUCCESS
+
+        self._functions = (_ENCODE(encode), _RETRIEVE(retrieve), _WAIT(wait))
+        return Calls(*(ctypes.cast(function, _PTR) for function in self._functions))
 
     def _new(self, out) -> int:
         self._next += 1
@@ -60,8 +85,8 @@ class NvjpegDouble:
         return set_
 
     def nvjpegEncodeYUV(self, handle, state, params, image, subsampling, width, height, stream) -> int:
-        self.calls += 1
-        if self.fail_at is not None and self.calls > self.fail_at:
+        self.calls_made += 1
+        if self.fail_at is not None and self.calls_made > self.fail_at:
             return EXECUTION_FAILED
         assert subsampling == self.settings["SamplingFactors"]
         fields = (ctypes.c_uint64 * 8).from_address(image)

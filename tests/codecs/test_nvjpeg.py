@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import shutil
 from fractions import Fraction
 
 import av
@@ -14,8 +15,10 @@ from nvjpeg_double import NvjpegDouble
 
 from gpupipe.codecs import nvjpeg, nvjpeg_library
 from gpupipe.codecs.base import EncoderSettings
+from gpupipe.codecs.nvjpeg_batch import batch_function
 from gpupipe.color import ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.config import parse_config
+from gpupipe.device.compiled import COMPILERS, compiled
 from gpupipe.device.cpu import CpuLane
 from gpupipe.errors import DeviceError, PlanError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
@@ -72,9 +75,19 @@ def test_file_has_times_and_jpegs_colour(tmp_path, ffprobe, ffmpeg) -> None:
     assert abs(decoded - given).max() <= 3
 
 
+@pytest.fixture(params=["a call a batch", "a call a picture"])
+def way(request, monkeypatch) -> str:
+    """With what C makes of a batch, where there is a compiler, and without."""
+    if request.param == "a call a picture":
+        monkeypatch.setattr("gpupipe.codecs.nvjpeg_coder.batch_function", lambda: None)
+    elif not any(map(shutil.which, COMPILERS)):
+        pytest.skip("no C compiler")
+    return request.param
+
+
 @pytest.mark.parametrize("pixels", ["yuv420p", "yuv422p", "yuv444p"])
 @pytest.mark.parametrize("count", [1, nvjpeg.STATES - 1, 2 * nvjpeg.STATES + 1])
-def test_every_picture_of_any_batch_comes_back(pixels: str, count: int) -> None:
+def test_every_picture_of_any_batch_comes_back(pixels: str, count: int, way: str) -> None:
     asked = settings(pixels, 33, 19)
     double = NvjpegDouble()
     encoder = nvjpeg.NvjpegEncoder(asked, CpuLane(), library=double)
@@ -117,13 +130,47 @@ def test_wrong_input_format_is_an_error() -> None:
         nvjpeg.NvjpegEncoder(settings(input_format=source), CpuLane(), library=NvjpegDouble())
 
 
-def test_a_failed_call_is_one_line_with_the_status_by_name() -> None:
+def test_a_failed_call_is_one_line_with_the_status_by_name(way: str) -> None:
     asked = settings()
     encoder = nvjpeg.NvjpegEncoder(asked, CpuLane(), library=NvjpegDouble(fail_at=nvjpeg.STATES + 2))
     with pytest.raises(DeviceError) as caught:
         encoder.encode(FrameBatch(asked.input_format, tuple(range(5)), asked.time_base, smooth(asked, 5)))
     assert "nvJPEG failed: EXECUTION_FAILED in nvjpegEncodeYUV" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_without_room_for_them_they_are_coded_again(monkeypatch) -> None:
+    asked, double = settings(), NvjpegDouble()
+    if batch_function() is None:
+        pytest.skip("no C compiler")
+    encoder = nvjpeg.NvjpegEncoder(asked, CpuLane(), library=double)
+    plenty = encoder.encode(FrameBatch(asked.input_format, tuple(range(16)), asked.time_base, smooth(asked, 16)))
+    before, encoder._coder._pinned._buffer = double.calls_made, torch.empty(500, dtype=torch.uint8)
+    again = encoder.encode(FrameBatch(asked.input_format, tuple(range(16)), asked.time_base, smooth(asked, 16)))
+    assert [bytes(p) for p in again] == [bytes(p) for p in plenty]
+    assert double.calls_made > before + 16
+
+
+def test_a_gpu_that_fails_meanwhile_is_one_line() -> None:
+    asked, double = settings(), NvjpegDouble()
+    if batch_function() is None:
+        pytest.skip("no C compiler")
+    encoder = nvjpeg.NvjpegEncoder(asked, CpuLane(), library=double)
+    double.fail_wait = 1
+    with pytest.raises(DeviceError, match="CUDA error 700"):
+        encoder.encode(FrameBatch(asked.input_format, (0,), asked.time_base, smooth(asked, 1)))
+
+
+def test_without_a_compiler_or_with_one_that_fails_there_is_no_function(monkeypatch, tmp_path) -> None:
+    (tmp_path / "wrong.c").write_text("int f(void) { return x; }")
+    (tmp_path / "right.c").write_text("int f(void) { return 7; }")
+    assert compiled(tmp_path / "wrong.c") is None
+    if any(map(shutil.which, COMPILERS)):
+        assert compiled(tmp_path / "right.c").f() == 7
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    compiled.cache_clear()
+    assert compiled(tmp_path / "right.c") is None
+    compiled.cache_clear()
 
 
 def test_a_file_that_is_no_library_is_told(tmp_path, monkeypatch) -> None:
