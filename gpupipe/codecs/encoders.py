@@ -35,8 +35,6 @@ class EncoderFacts:
     on_device: bool = False
     """It takes tensors where the stages leave them; all others are libav's and take host memory."""
     needs_gpu: bool = False
-    by_name_only: bool = False
-    """`auto` does not take it: the GPU's ProRes as it now is has not run on hardware."""
     alone: bool = False
     """On the device it codes every picture by itself: any lane may take any batch."""
     any_size: bool = False
@@ -56,7 +54,7 @@ ENCODERS = (
     EncoderFacts("nvenc", ("h264", "hevc", "av1"), on_device=True, needs_gpu=True),
     EncoderFacts("nvjpeg", ("mjpeg",), on_device=True, needs_gpu=True, alone=True, any_size=True),
     EncoderFacts(
-        "prores_torch", ("prores",), on_device=True, by_name_only=True, alone=True, any_size=True, fields=True,
+        "prores_torch", ("prores",), on_device=True, alone=True, any_size=True, fields=True,
         alpha=True,
     ),
     EncoderFacts("libx264", ("h264",), usual=True, fields=True, scale=Scale("crf", 0, 51, 18)),

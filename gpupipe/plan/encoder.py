@@ -54,8 +54,6 @@ def choose_encoder(video: VideoOutput, picture: FrameFormat, device: str) -> Cho
     for row in DEVICE_ENCODERS:
         if codec in row.codecs and device != "cpu":
             why_not = _device_refusal(row.name, codec, picture, device, video)
-            if row.by_name_only:
-                why_not = why_not or "it is taken only by name until it is verified on hardware"
             if why_not is None:
                 return Choice(codec, row.name, f"the GPU has it for {codec}", on_device=True)
             reasons.append(f"not {row.name}: {why_not}")

@@ -125,15 +125,16 @@ def test_pixel_formats(options, source, pixels) -> None:
     assert rival.replace("12", "10") == pixels.replace("12", "10")  # the same profile of the same config, in 10 bit
 
 
-def test_auto_leaves_it_to_those_who_name_it() -> None:
+def test_auto_takes_it_on_a_gpu_and_libavs_elsewhere() -> None:
     video = VideoOutput(codec="prores", options={"profile": "hq"})
     assert choose_encoder(video, picture("yuv420p"), "cpu").encoder == "prores_ks"
     on_gpu = choose_encoder(video, picture("yuv420p", "cuda:0"), "cuda:0")
-    assert (on_gpu.encoder, on_gpu.on_device) == ("prores_ks", False)
-    assert "by name until it is verified" in on_gpu.reason
+    assert (on_gpu.encoder, on_gpu.on_device) == ("prores_torch", True)
     named = choose_encoder(VideoOutput(encoder="prores_torch"), picture("yuv420p", "cuda:0"), "cuda:0")
     assert (named.encoder, named.on_device) == ("prores_torch", True)
-    other = choose_encoder(VideoOutput(codec="prores", options={"vendor": "apl0"}), picture("yuv420p"), "cuda:0")
+    other = choose_encoder(
+        VideoOutput(codec="prores", options={"vendor": "apl0"}), picture("yuv420p", "cuda:0"), "cuda:0"
+    )
     assert other.encoder == "prores_ks"
     assert "vendor" in other.reason
 
