@@ -45,6 +45,8 @@ class Profile:
     """Smallest batch that comes beside `batch`; 0 where all are of that size."""
     numbers: Literal["", "int8", "fp8"] = ""
     """What quantised convolutions compute in, see `models.quantised`; empty where there are none."""
+    same: bool = False
+    """Whether every process has to compute the same to the last bit: no library may measure what is fastest here."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -103,14 +105,20 @@ class Engine(Protocol):
 
 @contextmanager
 def arithmetic(profile: Profile) -> Iterator[None]:
-    """Lets cuDNN measure its algorithms for each shape and keep the fastest; fp32 is fp32, not TF32."""
+    """Lets cuDNN measure its algorithms for each shape and keep the fastest; fp32 is fp32, not TF32.
+
+    Where results have to be the `same`, cuDNN takes what it would for that shape without measuring: in half precision
+    algorithms differ in the third digit, and two measurements need not come out alike.
+    """
     import torch  # noqa: PLC0415  as above
 
     if not profile.device.startswith("cuda"):
         yield
         return
     _heard()
-    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False, fp32_precision=None):
+    with torch.backends.cudnn.flags(
+        enabled=True, benchmark=not profile.same, deterministic=profile.same, allow_tf32=False, fp32_precision=None
+    ):
         yield
 
 

@@ -38,17 +38,16 @@ def similarity(points: Tensor, target: Tensor) -> Tensor:
     flat = spread < _SMALLEST
     spread = spread.clamp(min=_SMALLEST)
     a, b = torch.where(flat, 1.0, a / spread), torch.where(flat, 0.0, b / spread)
-    turn = torch.stack((a, -b, b, a), -1).reshape(*a.shape, 2, 2)
-    shift = goal - mean @ turn.mT
-    return torch.cat((turn, shift.mT.expand(*turn.shape[:-1], 1)), -1)
+    (x, y), (u, v) = mean[..., 0, :].unbind(-1), goal[..., 0, :].unbind(-1)
+    return torch.stack((a, -b, u - a * x + b * y, b, a, v - b * x - a * y), -1).unflatten(-1, (2, 3))  # type: ignore[no-any-return,no-untyped-call]
 
 
 def inverse(matrix: Tensor) -> Tensor:
     """The way back: (..., 2, 3) float64, of a similarity."""
     a, b = matrix[..., 0, 0], matrix[..., 1, 0]
     square = (a * a + b * b).clamp(min=1e-12)
-    turn = torch.stack((a, b, -b, a), -1).reshape(*a.shape, 2, 2) / square[..., None, None]
-    return torch.cat((turn, -(turn @ matrix[..., 2:])), -1)
+    a, b, (x, y) = a / square, b / square, matrix[..., 2].unbind(-1)
+    return torch.stack((a, b, -a * x - b * y, -b, a, b * x - a * y), -1).unflatten(-1, (2, 3))  # type: ignore[no-any-return,no-untyped-call]
 
 
 def scale(matrix: Tensor) -> Tensor:
@@ -57,8 +56,13 @@ def scale(matrix: Tensor) -> Tensor:
 
 
 def apply(matrix: Tensor, points: Tensor) -> Tensor:
-    """Points (..., P, 2) through (..., 2, 3); float64."""
-    return points.to(torch.float64) @ matrix[..., :2].mT + matrix[..., 2].unsqueeze(-2)
+    """Points (..., P, 2) through (..., 2, 3); float64.
+
+    No product of matrices: which kernel of a library does that, and so the last bit, hangs on how many there are.
+    """
+    across, down, shift = matrix[..., None, :, :].unbind(-1)
+    x, y = points.to(torch.float64)[..., None].unbind(-2)
+    return torch.addcmul(torch.addcmul(shift, x, across), y, down)
 
 
 def pixels(size: int, device: torch.device) -> Tensor:

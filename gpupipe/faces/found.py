@@ -72,6 +72,12 @@ def take(values: Tensor, order: Tensor) -> Tensor:
     return values.gather(1, index)
 
 
+def filled(values: Tensor, count: int) -> Tensor:
+    """(count, ...) of (n, ...), n at most `count` and not 0: the last one again, so that there is one shape only."""
+    missing = count - len(values)
+    return torch.cat((values, values[-1:].expand(missing, *values.shape[1:]))) if missing else values
+
+
 def listed(valid: Tensor, number: int) -> Tensor:
     """Where the `number` valid places are among all N * K, valid ones first.
 

@@ -11,9 +11,10 @@ import av
 import numpy as np
 import torch
 
+from gpupipe.engines.base import Profile, arithmetic
 from gpupipe.errors import PlanError, first_line
 from gpupipe.faces.align import crops, similarity
-from gpupipe.faces.found import listed
+from gpupipe.faces.found import filled, listed
 from gpupipe.faces.templates import template
 from gpupipe.models import folder
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from gpupipe.engines.base import Precision
     from gpupipe.faces.found import Faces
     from gpupipe.faces.templates import Template
 
@@ -38,16 +40,19 @@ class Identity:
         size: S.
         device: where it runs.
         precision: of its arithmetic.
+        together: faces at once on a GPU, see `engine.Batched`.
     """
 
     def __init__(
-        self, network: nn.Module, name: Template, size: int, device: torch.device, precision: torch.dtype
-    ) -> None:
-        self._network, self._size, self._precision = network.to(device, precision).eval(), size, precision
+        self, network: nn.Module, name: Template, size: int, device: torch.device, precision: Precision,
+        *, together: int = 1,
+    ) -> None:  # fmt: skip
+        self._profile = Profile(together, size, size, precision, str(device), same=True)
+        self._network, self._size = network.to(device, self._profile.dtype).eval(), size
         self.device = device
         self._target = torch.from_numpy(template(name, size)).to(device)
         with torch.inference_mode():
-            self.width = int(self._network(torch.zeros(1, 3, size, size, device=device, dtype=precision)).shape[1])
+            self.width = int(self._run(torch.zeros(1, 3, size, size, device=device)).shape[1])
 
     def __call__(self, rgb: Tensor, faces: Faces, number: int) -> Tensor:
         """(N, K, E) float32 of all faces, of which there are `number`; zeros where there is none."""
@@ -58,7 +63,16 @@ class Identity:
         order = listed(faces.valid, number)
         matrix = similarity(faces.points.flatten(0, 1)[order], self._target)
         seen = crops(rgb, order.div(places, rounding_mode="floor"), matrix, self._size).clamp(0, 1) * 255
-        return out.index_copy(0, order, self._network(seen.to(self._precision)).float()).view(count, places, -1)
+        return out.index_copy(0, order, self._run(seen)).view(count, places, -1)
+
+    def _run(self, seen: Tensor) -> Tensor:
+        """(F, E) float32 of (F, 3, S, S)."""
+        ready, much = seen.to(self._profile.dtype), self._profile.batch
+        with arithmetic(self._profile):
+            if self.device.type == "cpu":
+                return self._network(ready).float()  # type: ignore[no-any-return]
+            parts = [self._network(filled(part, much))[: len(part)] for part in ready.split(much)]  # type: ignore[no-untyped-call]
+        return torch.cat(parts).float()
 
 
 def picture_of(path: Path, where: str) -> tuple[Tensor, str]:

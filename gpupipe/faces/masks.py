@@ -74,9 +74,9 @@ def _inside(outline: Tensor, unit: Tensor) -> Tensor:
     normal = torch.stack((-along[..., 1], along[..., 0]), -1)
     normal = normal / torch.linalg.vector_norm(normal, dim=-1, keepdim=True).clamp(min=1e-9)
     offset = (normal * start).sum(-1)
-    flat = unit.flatten(1, 2) @ normal.mT.to(unit.dtype) - offset[:, None].to(unit.dtype)
-    nearest: Tensor = flat.amin(-1)
-    return nearest.view(unit.shape[:3])
+    (across, down), (x, y) = normal[:, None, None].to(unit.dtype).unbind(-1), unit[..., None].unbind(-2)
+    beyond = torch.addcmul(-offset[:, None, None].to(unit.dtype), x, across)
+    return torch.addcmul(beyond, y, down).amin(-1)
 
 
 def unit_of(xy: Tensor, size: int) -> Tensor:

@@ -11,6 +11,7 @@ from torch.nn import functional
 from gpupipe.faces import colour, poisson
 from gpupipe.faces.align import apply, crops, pixels, similarity
 from gpupipe.faces.choose import back_to_front
+from gpupipe.faces.found import filled
 from gpupipe.faces.masks import cover, unit_of
 from gpupipe.faces.paste import Mask, Place, Region, extent, paste
 from gpupipe.faces.templates import Template, template
@@ -78,15 +79,17 @@ class Rework:
         laying: how they are laid back.
         size: width and height of the pictures.
         device: where.
+        together: crops that are worked on at once, fewer being filled up, so that sums and products of matrices come
+            out the same whatever else there is; 0 for all that come.
     """
 
     def __init__(
         self, cut: Cut, work: Sequence[Callable[[Tensor], Tensor]], laying: Laying, size: tuple[int, int],
-        device: torch.device,
+        device: torch.device, *, together: int = 0,
     ) -> None:  # fmt: skip
         self._cut, self._work, self._laying, self._size = cut, tuple(work), laying, size
         self._target = torch.from_numpy(template(cut.template, cut.size, cut.extent)).to(device)
-        self._padded = device.type != "cpu"
+        self._padded, self._together = device.type != "cpu", together
 
     def remember(self, places: int, side: int) -> tuple[Tensor, ...]:
         """Memory of nothing: the last picture's faces by place, as they were made, and which there are.
@@ -139,6 +142,14 @@ class Rework:
         return out
 
     def _worked(self, before: Tensor, matrix: Tensor, points: Tensor) -> Tensor:
+        much = self._together
+        if not much:
+            return self._done(before, matrix, points)
+        parts = zip(*(x.split(much) for x in (before, matrix, points)), strict=True)  # type: ignore[no-untyped-call]
+        done = [self._done(*(filled(x, much) for x in part))[: len(part[0])] for part in parts]
+        return done[0] if len(done) == 1 else torch.cat(done)
+
+    def _done(self, before: Tensor, matrix: Tensor, points: Tensor) -> Tensor:
         faces = before
         for call in self._work:
             faces = call(faces)

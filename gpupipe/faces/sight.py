@@ -10,7 +10,7 @@ import torch
 from gpupipe.faces.cuts import HEIGHT, WIDTH, cuts, luma, thumbnail
 from gpupipe.faces.detect import STEP, Look, Wanted, faces_of, shown
 from gpupipe.faces.follow import NOBODY, Likeness, at_lag, bridged, chains
-from gpupipe.faces.found import Faces, joined, nothing
+from gpupipe.faces.found import Faces, filled, joined, nothing
 from gpupipe.faces.motion import Motion, Pyramid, forth, motion, pyramid
 from gpupipe.faces.smooth import Calm, averaged, smoothed
 
@@ -141,19 +141,22 @@ class Sight:
         due = [(number + row) % every == 0 or fresh[row] for row in range(len(rgb))]
         rows = [row for row in range(len(rgb)) if due[row]]
         found, known = before.map(lambda x: torch.cat((x[-1:], x.new_zeros(len(rgb), *x.shape[1:])))), 0
+        places = torch.arange(len(rgb), device=rgb.device)
         if rows:
-            index = torch.tensor(rows, device=rgb.device)
+            index = _of(places, rows)
             seen, known = self._detected(rgb[index], small[index])
             found = _laid(found, index + 1, seen)
         waiting = [row for row in range(len(rgb)) if not due[row]]
         if not known and not bool(found.valid.any()):
             waiting = []  # nobody to be carried on
+        wide = len(rgb) // every + 1  # in one shape: sums are ordered by it
         while waiting:  # all that follow a picture whose faces are known at once
-            ready = [row for row in waiting if row == 0 or row - 1 not in waiting]
-            index = torch.tensor(ready, device=rgb.device)
+            ready = [row for row in waiting if row == 0 or row - 1 not in waiting][:wide]
+            index = filled(_of(places, ready), wide)
             source = found.map(lambda x, i=index: x[i])  # type: ignore[misc]
             here, there = light.rows(index), light.rows(index + 1)
-            found = _laid(found, index + 1, carried(source, motion(source, here, there)))
+            gone, count = carried(source, motion(source, here, there)), len(ready)
+            found = _laid(found, index[:count] + 1, gone.map(lambda x, n=count: x[:n]))  # type: ignore[misc]
             waiting = [row for row in waiting if row not in ready]
         return found.map(lambda x: x[1:]), known
 
@@ -167,6 +170,11 @@ class Sight:
         if self._embed is not None:
             found = replace(found, embeddings=self._embed(rgb, found, number))
         return found, number
+
+
+def _of(places: Tensor, rows: list[int]) -> Tensor:
+    """The rows as a tensor on the device, put together there: a copy of a list from the host would be waited for."""
+    return torch.cat([places[row : row + 1] for row in rows])
 
 
 def _laid(faces: Faces, rows: Tensor, other: Faces) -> Faces:

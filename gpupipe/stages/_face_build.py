@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gpupipe.engines.base import Profile, dtype_of
+from gpupipe.engines.base import Profile
 from gpupipe.engines.choice import Choice, holding, versions_of
 from gpupipe.engines.identity import origin_of
 from gpupipe.faces import choose, operate
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     Detector = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
 
 _WHERE = "stages.face"
-_CROPS = 8
-"""Faces that a network gets at once; a GPU is well filled by them."""
+_CROPS, _LOOKS = 16, 4
+"""Most faces that a network gets at once, and crops of each that are looked at again."""
 
 
 def build(stage: Face, source: FrameFormat) -> Line:
@@ -51,10 +51,10 @@ def build(stage: Face, source: FrameFormat) -> Line:
     settings, device = stage.settings, torch.device(source.device)
     following = _following(stage, source)
     wide, high = (-(-side // STEP) * STEP for side in following.look[:2])
-    detector = _detector(stage, (wide, high), source, stage.rows, "whole pictures")
-    identity = _identity(settings.track.card, source) if stage.identifies else None
-    size = (source.width, source.height)
-    closer = _detector(stage, (SIDE, SIDE), source, _CROPS, "faces") if settings.detect.refine else None
+    detector = _detector(stage, (wide, high), source, -(-stage.rows // following.every), "whole pictures")
+    identity = _identity(stage, source) if stage.identifies else None
+    size, much = (source.width, source.height), _together(stage.rows, source)
+    closer = _detector(stage, (SIDE, SIDE), source, _LOOKS * much, "faces") if settings.detect.refine else None
     sight = Sight(
         detector, following, size, embed=identity, width=identity.width if identity else 0,
         refine=None if closer is None else Refine(closer, device),
@@ -64,8 +64,14 @@ def build(stage: Face, source: FrameFormat) -> Line:
     if settings.operate:
         template, side = stage.cut()
         work, end = _work(stage, side, source)
-        rework = Rework(Cut(template, side, stage.extent), work, _laying(settings), size, device)
+        cut = Cut(template, side, stage.extent)
+        rework = Rework(cut, work, _laying(settings), size, device, together=much if device.type != "cpu" else 0)
     return Line(sight, chooser, rework, end, device=device, debug=settings.debug)
+
+
+def _together(rows: int, source: FrameFormat) -> int:
+    """Faces that are worked on at once where `rows` pictures come. On a GPU fewer are filled up, on the CPU none."""
+    return _CROPS if source.device == "cpu" else min(_CROPS, 2 * rows)
 
 
 def _following(stage: Face, source: FrameFormat) -> Following:
@@ -124,13 +130,14 @@ def _batched(stage: Face, network: torch.nn.Module, name: str, profile: Profile,
     return made
 
 
-def _identity(name: str, source: FrameFormat) -> Identity:
-    card, files = card_of(name, "face-embedding", f"{_WHERE}.track.card")
+def _identity(stage: Face, source: FrameFormat) -> Identity:
+    card, files = card_of(stage.settings.track.card, "face-embedding", f"{_WHERE}.track.card")
     crop = card.crop
     assert crop is not None, "a card for embeddings has a crop"
     assert crop.align != "box", "and a template"
-    precision = dtype_of(_precision(source, half=card.half))
-    return Identity(load(card, files), crop.align, crop.size, torch.device(source.device), precision)
+    precision, much = _precision(source, half=card.half), _together(stage.rows, source)
+    device = torch.device(source.device)
+    return Identity(load(card, files), crop.align, crop.size, device, precision, together=much)
 
 
 def _reference(stage: Face, identity: Identity | None) -> torch.Tensor | None:
@@ -191,7 +198,8 @@ def _work(stage: Face, side: int, source: FrameFormat) -> tuple[list[Callable[[t
             calls.append(partial(operate.sized, side=wanted))
         network = network_of(_network(operation, where), slot)
         profile = Profile(
-            1 if slot.single else _CROPS, wanted, wanted, _precision(source, half=slot.half), source.device
+            1 if slot.single else _together(stage.rows, source), wanted, wanted,
+            _precision(source, half=slot.half), source.device,
         )  # fmt: skip
         side = rehearsed(network, slot, wanted, where)
         origin = f"{slot} {_origin(operation, where)}"
