@@ -33,6 +33,8 @@ _HUFFMAN = {"default": False, "optimal": True}
 
 STATES, _STATES_PIXELS = 8, 1 << 24
 """States a lane at most, and pixels of all of them together: of large pictures two keep a lane busy."""
+_BUFFERS, _PAGE = 6, 2 << 20
+"""Buffers of a state, and what the driver rounds each up to: 8 MiB more than their bytes were seen at 1080p."""
 
 
 def states(pixels: int, batch: int) -> int:
@@ -43,9 +45,11 @@ def states(pixels: int, batch: int) -> int:
 def lane_bytes(pixels: int, frame_bytes: int, batch: int) -> int:
     """Of the GPU's memory that a lane takes, for pictures of that size.
 
-    nvJPEG 13.0 took 21 bytes a pixel and twice the bitstream, which for noise at quality 100 is more than the picture.
+    nvJPEG 13.0 took 21 bytes a pixel and twice the bitstream, which for noise at quality 100 is more than the picture;
+    each of its buffers is cudaMalloc's, which gives large ones whole pages.
     """
-    return states(pixels, batch) * (42 * pixels + 7 * frame_bytes) // 2
+    state = (42 * pixels + 7 * frame_bytes) // 2
+    return states(pixels, batch) * (state + min(state, _BUFFERS * _PAGE))
 
 
 def pixel_formats() -> tuple[str, ...]:
