@@ -33,7 +33,7 @@ _HUFFMAN = {"default": False, "optimal": True}
 
 STATES, _STATES_PIXELS = 8, 1 << 24
 """States a lane at most, and pixels of all of them together: of large pictures two keep a lane busy."""
-_BUFFERS, _PAGE = 6, 2 << 20
+_BUFFERS, _PAGE = 5, 2 << 20
 """Buffers of a state, and what the driver rounds each up to: 8 MiB more than their bytes were seen at 1080p."""
 
 

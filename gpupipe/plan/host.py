@@ -23,6 +23,10 @@ _PICTURES, _A_CORE, _MOST_CORES = 160, 4, 32
 1280x720 to 3840x2160. Each further core adds a thread to both, which holds some of its own."""
 _DECODER_ALONE, _ENCODER_ALONE = 0.2, 0.8
 """Their parts of it."""
+WAITING, _WAITING_PART = 1 << 30, 1 / 8
+"""Bytes of encoded pictures that may wait for the writer, and the part of the memory left that they may be."""
+_CODED = 16
+"""Times fewer bytes than a picture has as it is coded by itself: nvJPEG's at its usual quality are about that."""
 _WORK = 3
 """Times `Stage.scratch` bytes a pixel: full floats, input and output and what lies between."""
 _MARGIN = 0.9
@@ -34,10 +38,19 @@ class HostNeed:
     """Bytes of a session."""
 
     session: int
+    waiting: int = 0
+    """Of all sessions together: see `waiting_bytes`."""
 
     @classmethod
     def of(
-        cls, picture: FrameFormat, steps: Sequence[Step], *, decodes: bool, encodes: bool, free: int | None = None
+        cls,
+        picture: FrameFormat,
+        steps: Sequence[Step],
+        *,
+        decodes: bool,
+        encodes: bool,
+        free: int | None = None,
+        waiting: int = 0,
     ) -> HostNeed:
         """From the source's pictures and the chain.
 
@@ -50,11 +63,25 @@ class HostNeed:
         on_cpu = [step for step in steps if step.target.device == "cpu" and step.kind != "download"]
         work = max((_WORK * Stage.scratch * max(step.source.area, step.target.area) for step in on_cpu), default=0)
         network = max((workspace(step, free) for step in on_cpu), default=0)
-        return cls(round(pictures * largest) + work + network)
+        return cls(round(pictures * largest) + work + network, waiting)
 
     def bytes(self, sessions: int) -> int:
         """Of the whole run."""
-        return _BASE + sessions * self.session
+        return _BASE + sessions * self.session + self.waiting * (sessions > 1)
+
+
+def waiting_bytes(result: FrameFormat, frames: int, room: Room | None) -> int:
+    """For pictures coded by themselves that wait for those before them, as segments are rendered side by side.
+
+    The last of several segments begun together waits until all others are written, so that is soon what is allowed.
+
+    Args:
+        result: what is encoded.
+        frames: of the run.
+        room: what is left of the host's memory; None where the system does not say.
+    """
+    most = WAITING if room is None else min(WAITING, int(_WAITING_PART * room.left))
+    return min(most, frames * result.frame_bytes // _CODED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +93,8 @@ class HostBudget:
     reason: str
     enough: bool = True
     """Whether one session fits; where it does not the run is tried all the same, since this is an estimate."""
+    waiting: int = 0
+    """Of the bytes those for encoded pictures that wait; 0 for one session."""
 
 
 def fit_host(need: HostNeed, sessions: int, room: Room | None) -> HostBudget:
@@ -78,7 +107,8 @@ def fit_host(need: HostNeed, sessions: int, room: Room | None) -> HostBudget:
     """
     if room is None:
         size = need.bytes(sessions)
-        return HostBudget(sessions, size, f"about {size_text(size)} of the host, whose free memory is not known")
+        reason = f"about {size_text(size)} of the host, whose free memory is not known"
+        return HostBudget(sessions, size, reason, waiting=need.waiting * (sessions > 1))
     usable = int(room.left * _MARGIN)
     most = next((n for n in range(sessions, 0, -1) if need.bytes(n) <= usable), 0)
     size = need.bytes(max(1, most))
@@ -87,4 +117,4 @@ def fit_host(need: HostNeed, sessions: int, room: Room | None) -> HostBudget:
         return HostBudget(1, size, f"{reason}: not enough even for one session, by this estimate", enough=False)
     if most < sessions:
         reason += f"; no room for more than {most} of {sessions} sessions"
-    return HostBudget(most, size, reason)
+    return HostBudget(most, size, reason, waiting=need.waiting * (most > 1))

@@ -8,7 +8,7 @@ from gpupipe.device import pick_device, pick_devices
 from gpupipe.device.driver import free_memory
 from gpupipe.device.host import rooms
 from gpupipe.errors import PlanError
-from gpupipe.plan.host import HostBudget, HostNeed, fit_host
+from gpupipe.plan.host import HostBudget, HostNeed, fit_host, waiting_bytes
 from gpupipe.plan.memory import Budget, fit, need_of
 from gpupipe.plan.model import Notice
 from gpupipe.plan.segments import batch_size
@@ -56,15 +56,20 @@ def device_budget(
 
 
 def host_budget(
-    config: Config, picture: FrameFormat, steps: Sequence[Step], sessions: int, *, decodes: bool, encodes: bool
-) -> tuple[HostBudget, list[Notice]]:
+    config: Config, picture: FrameFormat, steps: Sequence[Step], sessions: int, *, decodes: bool, encodes: bool,
+    alone: int = 0,
+) -> tuple[HostBudget, list[Notice]]:  # fmt: skip
     """How many of `sessions` the host has memory for, and the warning where that is not all that were asked for.
 
-    `picture` is the source's; `decodes` and `encodes` say what is done on the CPU.
+    `picture` is the source's; `decodes` and `encodes` say what is done on the CPU, `alone` how many pictures are coded
+    by themselves and joined as they come.
     """
     room = next(iter(rooms(config.memory.host)), None)
     free = None if room is None else room.left
-    cpu = HostNeed.of(picture, steps, decodes=decodes, encodes=encodes, free=free)
+    result = next((step.source for step in reversed(steps) if step.kind == "download"),
+                  steps[-1].target if steps else picture)  # fmt: skip
+    waiting = waiting_bytes(result, alone, room) if sessions > 1 else 0
+    cpu = HostNeed.of(picture, steps, decodes=decodes, encodes=encodes, free=free, waiting=waiting)
     budget = fit_host(cpu, sessions, room)
     if budget.enough and (budget.sessions == sessions or config.sessions == "auto"):
         return budget, []

@@ -61,9 +61,12 @@ def make_plan(
     segments, sessions, cutting = choose_segments(
         config, info, window, engines=engines, retimed=chain.retime is not None, lead=lead_in(chain.steps)
     )
+    ledger = keeps(config, info, segments, on_device=engines > 0)
+    alone = encoder_facts(choice.encoder).alone and not ledger
     host, short = host_budget(
         config, info.video.format, chain.steps, sessions,
         decodes=decoder == "libav", encodes=not choice.on_device,
+        alone=sum(segment.frames for segment in segments) if alone else 0,
     )  # fmt: skip
     budget = device_budget(config, picture, chain.steps, choice.encoder, host.sessions, places=places)
     provenance, unsaid = choose_provenance(config.output, chain.steps, container)
@@ -100,9 +103,10 @@ def make_plan(
         host_limit=config.memory.host,
         host_bytes=host.bytes,
         host_reason=host.reason,
+        waiting_bytes=host.waiting,
         provenance=provenance,
         quality=config.quality,
-        ledger=keeps(config, info, segments, on_device=engines > 0),
+        ledger=ledger,
         devices=places if several else (),
     )
     _refuse(plan, config)

@@ -38,6 +38,7 @@ _ANYWHERE = {
     "host_limit",
     "host_bytes",
     "host_reason",
+    "waiting_bytes",
     "provenance",
     "devices",
     "choices",
@@ -118,6 +119,8 @@ class Plan:
     host_bytes: int = 0
     """Memory of the host that the run takes, as planned."""
     host_reason: str = ""
+    waiting_bytes: int = 0
+    """Of them those for encoded pictures that wait for the writer; 0 where they are few or small."""
     provenance: Provenance | None = None
     """What the output says of generated pictures; None where nothing is generated, or it must not be said."""
     quality: Quality | None = None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpupipe.errors import GpupipeError
 from gpupipe.journal import within
+from gpupipe.plan.host import WAITING
 from gpupipe.render.feed import check_stop
 from gpupipe.render.lanes import HaltedError
 from gpupipe.render.watch import WAIT, enter
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from gpupipe.media.segments import Segment
     from gpupipe.render.lanes import Crew
     from gpupipe.render.progress import StopFlag
+    from gpupipe.render.slabs import Slabs
 
 POLL = 0.2
 """Seconds between looks at the stop flag while the writer waits."""
-WAITING_BYTES = 1 << 30
-"""Encoded pictures that may wait for the writer, in all; a run holds not much more, however slow the writer is."""
+WAITING_BYTES = WAITING * 3 // 4
+"""Of encoded pictures beyond which runners wait. What they have in flight then, and the segment that is being written,
+come on top of it: together not much more than WAITING, however slow the writer is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +71,15 @@ class Board:
 
     Runners stay at most `ahead` segments before the writer, and wait while more than `limit` bytes wait for it, so what
     waits is bounded. The segment that is being written always gets on: nothing else makes room. `first` is the first
-    segment that is still to be done, `runners` how many take segments.
+    segment that is still to be done, `runners` how many take segments; what waits lies in `slabs`, where there are any.
     """
 
     def __init__(
         self, crew: Crew, segments: tuple[Segment, ...], ahead: int, limit: int = WAITING_BYTES, *,
-        first: int = 0, runners: int = 1,
+        first: int = 0, runners: int = 1, slabs: Slabs | None = None,
     ) -> None:  # fmt: skip
         self._crew, self.segments, self._ahead, self._limit = crew, segments, ahead, limit
+        self._slabs = slabs
         self._first = self._taken = self._written = first
         self.allowed = self._runners = runners
         """Runners that may go on taking segments; those at work."""
@@ -157,6 +161,8 @@ class Board:
 
     def deliver(self, index: int, number: int, part: Part) -> None:
         """The `number`-th part of a segment is encoded."""
+        if self._slabs is not None:
+            part = replace(part, packets=self._slabs.keep(index, part.packets))
         size = sum(packet.size for packet in part.packets)
         with self._results:
             if self._crew.watch is not None:
@@ -224,6 +230,8 @@ class Board:
                 part = pending.parts.pop(number, None)
                 if part is None:
                     del self._pending[index]
+                    if self._slabs is not None:
+                        self._slabs.close(index)
                     return None
                 size = sum(packet.size for packet in part.packets)
                 pending.size -= size

@@ -25,6 +25,7 @@ from gpupipe.render.progress import Tally
 from gpupipe.render.repeat import Given
 from gpupipe.render.runner import Runner, SegmentWorker
 from gpupipe.render.sessions import EncoderSessions
+from gpupipe.render.slabs import Slabs
 from gpupipe.render.watch import enter
 
 if TYPE_CHECKING:
@@ -72,9 +73,10 @@ def _attempt(guard: Guard, join: Join, meter: Meter, *, journal: Journal, stop: 
     try:
         with ExitStack() as stack:
             stack.callback(guard.on, None)
+            slabs = Slabs(plan.waiting_bytes) if plan.waiting_bytes and plan.sessions > 1 else None
             make = encoder_maker(plan)
-            board = start_lanes(plan, stack, journal, make, stop, shelf=partial(_board, plan, first=join.segment),
-                                chosen=guard.chosen)  # fmt: skip
+            shelf = partial(_board, plan, first=join.segment, slabs=slabs)
+            board = start_lanes(plan, stack, journal, make, stop, shelf=shelf, chosen=guard.chosen)
             meter.open()
             enter("write")
             join.start(board)
@@ -92,8 +94,8 @@ def _attempt(guard: Guard, join: Join, meter: Meter, *, journal: Journal, stop: 
     return True
 
 
-def _board(plan: Plan, crew: Crew, first: int = 0) -> Board:
-    return Board(crew, plan.segments, 2 * plan.sessions, first=first, runners=plan.sessions)
+def _board(plan: Plan, crew: Crew, first: int = 0, slabs: Slabs | None = None) -> Board:
+    return Board(crew, plan.segments, 2 * plan.sessions, first=first, runners=plan.sessions, slabs=slabs)
 
 
 def start_lanes(

@@ -1,0 +1,111 @@
+"""Host memory for encoded pictures that wait for the writer: taken once, as planned, and used again and again."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import av
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpupipe.codecs.base import Packet
+
+SLAB = 4 << 20
+"""Bytes of a slab, which holds pictures of one segment: those are written, and so given up, one after another."""
+_PADDING = 64
+"""Bytes behind a packet that libav's readers may touch."""
+
+
+class Slabs:
+    """Keeps packets in slabs of its own instead of wherever the encoder put them.
+
+    The C library gives memory of packets that wait by the hundred back when it likes, and what the process holds would
+    depend on how far segments happen to be apart. Pages are touched here, so it holds them from the start.
+
+    Args:
+        size: bytes, rounded down to whole slabs.
+    """
+
+    def __init__(self, size: int) -> None:
+        count = max(1, size // SLAB)
+        try:
+            self._memory: NDArray[np.uint8] = np.frombuffer(mmap.mmap(-1, count * SLAB), np.uint8)
+        except OSError as error:
+            raise MemoryError(str(error)) from None
+        self._memory[:: mmap.PAGESIZE] = 0
+        self._free = deque(range(count))
+        self._rows: dict[int, _Row] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return len(self._memory)
+
+    @property
+    def free(self) -> int:
+        """Bytes of slabs that nobody uses."""
+        return len(self._free) * SLAB
+
+    def keep(self, segment: int, packets: Sequence[Packet]) -> list[Packet]:
+        """The same packets in slabs; those for which there is no room as they are.
+
+        Of encoders to which every picture stands alone: of a packet its data, times and key flag are kept.
+        """
+        with self._lock:
+            places = [self._place(segment, packet.size) for packet in packets]
+        return [packet if place is None else _moved(packet, place)
+                for packet, place in zip(packets, places, strict=True)]  # fmt: skip
+
+    def close(self, segment: int) -> None:
+        """No more packets of a segment come: its last slab is free when they are gone."""
+        with self._lock:
+            self._rows.pop(segment, None)
+
+    def _place(self, segment: int, size: int) -> Any:
+        if not 0 < size <= SLAB - _PADDING:
+            return None
+        row = self._rows.get(segment)
+        if row is None or row.used + size + _PADDING > SLAB:
+            slab = self._slab()
+            if slab is None:
+                return None
+            row = self._rows[segment] = _Row(slab)
+        begin, row.used = row.used, row.used + size + _PADDING
+        return row.slab[begin : begin + size]
+
+    def _slab(self) -> Any:
+        """An array that is free again when nobody refers to it any more."""
+        try:
+            number = self._free.pop()
+        except IndexError:
+            return None
+        slab: Any = self._memory[number * SLAB : (number + 1) * SLAB]
+        weakref.finalize(slab, self._free.append, number).atexit = False
+        return memoryview(slab)  # whose parts refer to the slab, where those of an array refer to the memory
+
+
+class _Row:
+    """The slab that is being filled with a segment's packets."""
+
+    def __init__(self, slab: memoryview) -> None:
+        self.slab, self.used = slab, 0
+
+
+def _moved(packet: Packet, place: Any) -> Packet:
+    coded: Any = packet  # PyAV's types do not say that it is a buffer, nor that one is made from any
+    np.frombuffer(place, np.uint8)[:] = np.frombuffer(coded, np.uint8)  # without the interpreter's lock
+    moved = av.Packet(place)
+    moved.pts, moved.dts, moved.duration = packet.pts, packet.dts, packet.duration
+    moved.is_keyframe = packet.is_keyframe
+    if packet.time_base:
+        moved.time_base = packet.time_base
+    return moved
