@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import string_at
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import av.bitstream
 import av.error
 
 from gpupipe.codecs import pynv
+from gpupipe.codecs.leading import Leading
 from gpupipe.codecs.nvdec_support import CODECS, StreamFacts, supports, surface_format
 from gpupipe.codecs.sequence import base_layer, layered, signature
 from gpupipe.device.driver import primary_context, same_context
@@ -86,6 +88,9 @@ class NvdecDecoder:
         self._library = library or pynv.load()
         self._filter = _filters(stream)
         self._sequence = b""
+        self._leading = Leading(self._codec)
+        self._holds = False
+        """Whether the session was given packets since it was opened or drained."""
         self._times: dict[int, tuple[int, int] | None] = {}
         """By the time given to the library: pts and duration of the picture; None where the demuxer hides it."""
         self._last = 0
@@ -93,7 +98,9 @@ class NvdecDecoder:
         self._layered = False
         """Whether layers above the first must be taken out."""
         self._broken = False
-        """Whether the session failed, and packets are skipped until the next key frame."""
+        """Whether the session failed, and the one in its place has given no picture yet."""
+        self._waits = False
+        """Whether packets are skipped until the next key frame: it may be long until that gives a picture."""
         self._shown = 0
         self._known: FrameFormat | None = None
         """Of the session's last surface."""
@@ -117,6 +124,11 @@ class NvdecDecoder:
     def _reopen(self) -> None:
         self.close()  # its surfaces are freed before the new session asks for memory
         self._session, self._known = self._open(), None
+        self._emptied()
+
+    def _emptied(self) -> None:
+        self._holds = False
+        self._leading.anew()
 
     def decode(self, packet: Packet | None) -> Iterator[FrameBatch]:
         """See `base.Decoder`."""
@@ -145,7 +157,7 @@ class NvdecDecoder:
                     pass
         except DeviceError:
             self._reopen()
-        self._journal, self._shown, self._broken = journal, 0, False
+        self._journal, self._shown, self._broken, self._waits = journal, 0, False, False
         self.restart()
 
     def packed(self, units: Iterable[AccessUnit], sequence: bytes) -> Iterator[Surface]:
@@ -160,8 +172,13 @@ class NvdecDecoder:
         self._sequence, self._layered = sequence, False
         data = self._library.PacketData()
         for unit in units:
-            if self._broken and not unit.key:
+            if self._waits and not unit.key:
                 self._lost(unit.pts)
+                continue
+            self._waits = False
+            if self._leading.asks(key=unit.key) and self._barred(
+                string_at(unit.address, unit.size), unit.pts, key=unit.key
+            ):
                 continue
             self._last = data.pts = unit.pts + _TIME_OFFSET
             data.bsl_data, data.bsl = unit.address, unit.size
@@ -174,9 +191,10 @@ class NvdecDecoder:
             return
         if packet.is_corrupt:
             self._journal.warn("corrupt-packet", "damaged video, pictures may be wrong", place=f"pts {packet.pts}")
-        if self._broken and not packet.is_keyframe:
+        if self._waits and not packet.is_keyframe:
             self._lost(packet.pts)
             return
+        self._waits = False
         if packet.is_keyframe or not self._sequence:
             head = bytes(packet)
             self._layered = layered(self._codec, head)
@@ -185,6 +203,10 @@ class NvdecDecoder:
                 yield from self._drain()
                 self._reopen()
             self._sequence = sequence or self._sequence
+        if self._leading.asks(key=packet.is_keyframe) and self._barred(
+            bytes(packet), packet.pts, key=packet.is_keyframe
+        ):
+            return
         # The library gives times back sorted, one with each picture in display order, so they must be the real ones.
         if packet.pts is None:
             if self._last >= _TIME_OFFSET // 2:
@@ -201,6 +223,16 @@ class NvdecDecoder:
         self._times[self._last] = None if packet.is_discard else shown
         yield from self._decoded(self._data(packet), packet.pts)
 
+    def _barred(self, data: bytes, pts: int | None, *, key: bool) -> bool:
+        """Whether a packet is kept from the library, see `Leading`.
+
+        Its picture belongs to the part before, or no decoder has it; only where a session was replaced it is a loss.
+        """
+        barred = self._leading.bars(data, key=key)
+        if barred and self._leading.lost:
+            self._lost(pts)
+        return barred
+
     def _data(self, packet: Packet) -> Any:
         """The library's packet; it points into memory that is kept until the next one."""
         data = self._library.PacketData()
@@ -213,6 +245,7 @@ class NvdecDecoder:
     def _drain(self, *, steady: bool = False) -> Iterator[Surface]:
         """Gives every picture that the session still holds; what never came out is reported."""
         yield from self._decoded(self._library.PacketData(), None, steady=steady)
+        self._emptied()
         for time in self._times.values():
             if time is not None:
                 self._lost(time[0])
@@ -224,6 +257,7 @@ class NvdecDecoder:
 
     def _decoded(self, data: Any, pts: int | None, *, steady: bool = False) -> Iterator[Surface]:
         """The pictures that come out; where they are `steady`, all have the size of the session's first."""
+        self._holds = True
         try:
             frames = self._session.Decode(data)
         except Exception as error:  # noqa: BLE001  its exceptions share no base
@@ -231,8 +265,9 @@ class NvdecDecoder:
                 raise device_failure(f"NVDEC failed: {first_line(error)}", where=f"pts {pts}",
                                   hint="use `device: cpu`") from None  # fmt: skip
             self._journal.warn("decode-error", f"damaged video: NVDEC failed: {first_line(error)}", place=f"pts {pts}")
-            self._broken = True
+            self._broken = self._waits = True
             self._reopen()  # a session is not to be used after an exception
+            self._leading.anew(midway=True)
             return
         for frame in frames:
             self._broken = False
@@ -272,7 +307,11 @@ class NvdecDecoder:
         )
 
     def restart(self) -> None:
-        """See `base.Decoder`. The end of the stream drained the session; it goes on with the next key frame."""
+        """See `base.Decoder`. The session goes on with the next key frame; what it still holds is not shown."""
+        if self._holds:  # whoever saw a picture behind the last that is wanted did not feed the end
+            for _ in self._decoded(self._library.PacketData(), None):
+                pass
+            self._emptied()
         self._times.clear()
         if self._filter is not None:
             self._filter.flush()

@@ -92,6 +92,25 @@ def test_generated_files_are_identical(case: tuple, generated) -> None:
     assert len(gpu.planes) == 30
 
 
+def test_a_file_that_begins_in_an_open_group_is_identical(generated, tmp_path: Path) -> None:
+    """The pictures behind its first key frame refer to what was cut away: libav leaves them out."""
+    path, packets, keys = tmp_path / "rest.mkv", 0, 0
+    with av.open(str(generated(*GENERATED[2]))) as container, av.open(str(path), "w") as out:
+        stream = container.streams.video[0]
+        copy = out.add_stream_from_template(stream)
+        for packet in container.demux(stream):
+            keys += packet.is_keyframe and packet.size > 0
+            if packet.size and keys > 1:
+                packet.stream = copy
+                out.mux(packet)
+                packets += 1
+    cpu, gpu = by_cpu(path), by_gpu(path)
+    assert packets > len(cpu.planes) > 10, "nothing is left out, so nothing is tested"
+    same(cpu, gpu)
+    assert gpu.times == cpu.times
+    assert len(gpu.journal) == 0
+
+
 REFUSED = [
     ("h264_high10.mp4", "h264 4:2:0 10-bit"), ("hdr10_av1_container_mastering_cll.mp4", "av1"),
     ("prores_422_proxy.mov", "prores"), ("mkv_chapters_h264_444_start_neg.mkv", "h264 4:4:4"),

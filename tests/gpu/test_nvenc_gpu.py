@@ -16,11 +16,14 @@ import nvenc_clips
 import pytest
 from nvenc_clips import COUNT, LIGHT, MASTERING, Clip, ffprobe, frames, packets, psnr, same_times, seek
 from nvenc_place import HOST, shim
+from patience import until
 
 from gpupipe.cli import execute
 from gpupipe.cli.console import Console
 from gpupipe.codecs.capability import encoder_row
+from gpupipe.codecs.nvenc import NvencEncoder
 from gpupipe.config import parse_config
+from gpupipe.errors import NoSessionError
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
 
@@ -254,14 +257,34 @@ def test_a_late_or_slow_encoder_loses_nothing(clip, handed_in, device: str, faul
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_fewer_sessions_than_runners(clip, handed_in, device: str, faults, tmp_path: Path, most: int) -> None:
+def test_fewer_sessions_than_runners(
+    clip, handed_in, device: str, faults, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most: int
+) -> None:
+    """Whoever has a session encodes nothing before another one was refused: opening may take longer than a segment."""
     source, output = clip("film"), tmp_path / "out.mp4"
-    faults(f"sessions={most},slow=4")
+    wanted, refused = handed_in(source, 8, device), []
+    make, encode = NvencEncoder.__init__, NvencEncoder.encode
+
+    def made(*arguments: object, **more: object) -> None:
+        try:
+            make(*arguments, **more)
+        except NoSessionError:
+            refused.append(True)
+            raise
+
+    def held(*arguments: object) -> object:
+        until(lambda: refused)
+        return encode(*arguments)
+
+    monkeypatch.setattr(NvencEncoder, "__init__", made)
+    monkeypatch.setattr(NvencEncoder, "encode", held)
+    faults(f"sessions={most}")
     done, said = run(source, output, nvenc("h264"), device, segments={"seconds": 0.5}, sessions=4)
     assert done == 0
     assert len(said) == 1
     assert f"the encoder opens {most} session" in said[0]
-    check(output, source, handed_in(source, 8, device), reordered=True)
+    assert len(refused) == 1, "one refusal tells the limit"
+    check(output, source, wanted, reordered=True)
 
 
 @pytest.mark.parametrize("kind", ["film", "vfr", "hdr"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import av
@@ -33,11 +35,20 @@ CLIPS = (
 )
 
 
-def frames(source: Path, output: Path, segments: object) -> tuple[int, list[tuple[int, bytes]]]:
+OPEN = {
+    "h264": ("libx264", {"x264-params": "open-gop=1:keyint=12:min-keyint=12:bframes=3:scenecut=0"}),
+    "hevc": ("libx265", {"x265-params": "open-gop=1:keyint=12:min-keyint=12:bframes=4:scenecut=0:log-level=none"}),
+}
+COUNT = 60
+
+
+def frames(
+    source: Path, output: Path, segments: object, journal: Journal | None = None
+) -> tuple[int, list[tuple[int, bytes]]]:
     """How many segments there were; pts and samples of every frame of a lossless run on the GPU."""
     config = {"segments": segments, "output": {"video": {"codec": "ffv1", "options": {"level": "3"}}}}
     plan = make_plan(parse_config(config), probe(source), output, device="cuda")
-    render(plan, overwrite=False, journal=Journal(), stop=threading.Event())
+    render(plan, overwrite=False, journal=journal or Journal(), stop=threading.Event())
     with av.open(str(output)) as container:
         found = [
             (frame.pts, b"".join(np.asarray(memoryview(p)).tobytes() for p in frame.planes))
@@ -51,6 +62,32 @@ def test_segmented_equals_one_session(clips: Path, tmp_path: Path, name: str) ->
     _, whole = frames(clips / name, tmp_path / "whole.mkv", "off")
     _, cut = frames(clips / name, tmp_path / "cut.mkv", {"seconds": 0.3})
     assert cut == whole
+
+
+@pytest.mark.parametrize("form", ["mp4", "mkv"])
+@pytest.mark.parametrize("codec", list(OPEN))
+def test_pictures_that_lead_a_key_frame_belong_to_the_part_before(tmp_path: Path, codec: str, form: str) -> None:
+    """A part begins with a key frame and, behind it, pictures that refer to the part before."""
+    source, (encoder, options) = tmp_path / f"open.{form}", OPEN[codec]
+    with av.open(str(source), "w") as out:
+        stream = out.add_stream(encoder, rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = 192, 160, "yuv420p"  # NVDEC takes no HEVC below 144x144
+        for number in range(COUNT):
+            y, x = np.mgrid[0:240, 0:192]
+            picture = (128 + 60 * np.sin((x + 3 * number) / 19) * np.cos((y + number) / 13)).astype(np.uint8)
+            frame = av.VideoFrame.from_ndarray(picture, format="yuv420p")
+            frame.pts, frame.time_base = number, Fraction(1, 25)
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    with av.open(str(source)) as container:
+        order = [(p.pts, p.is_keyframe) for p in container.demux(video=0) if p.size]
+    assert any(key and following[0] < pts for (pts, key), following in pairwise(order)), "nothing leads a key frame"
+    journal = Journal()
+    _, whole = frames(source, tmp_path / "whole.mkv", "off", journal)
+    parts, cut = frames(source, tmp_path / "cut.mkv", {"seconds": 0.4}, journal)
+    assert (parts, len(whole)) == (5, COUNT)
+    assert cut == whole
+    assert len(journal) == 0
 
 
 def test_read_at_once_equals_one_by_one(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
