@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpupipe.bench.flow import Discard, Run, Stopwatch, unwritten
 from gpupipe.codecs.encoders import encoder_facts
-from gpupipe.device import open_lane
+from gpupipe.device import enter_device, open_lane
 from gpupipe.errors import NoSessionError
 from gpupipe.plan.memory import ENCODE_LANES
 from gpupipe.render.codecs import make_encoder
@@ -104,12 +104,7 @@ def _open(plan: Plan, places: list[Lane]) -> list[Encoder]:
 
 
 def _feed(encoder: Encoder, device: str, kept: list[FrameBatch], frames: int) -> None:
-    if device != "cpu":
-        import torch  # noqa: PLC0415
-
-        from gpupipe.device.driver import enter_context  # noqa: PLC0415
-
-        enter_context(torch.device(device).index or 0)
+    enter_device(device)
     step = max(1, round(1 / (encoder.settings.rate * encoder.settings.time_base)))
     sent = 0
     for batch in cycle((*kept, *kept[-2:0:-1])):

@@ -53,15 +53,20 @@ class Stopwatch:
     def __init__(self) -> None:
         self._made = self._began = time.monotonic()
         self._cpu = time.process_time()
+        self._ended: tuple[float, float] | None = None
 
     def open(self) -> None:
         """All is open: frames begin to flow."""
         self._began, self._cpu = time.monotonic(), time.process_time()
 
+    def lap(self) -> None:
+        """Frames are done; the last call counts as the end, whatever is tidied up before `run`."""
+        self._ended = time.monotonic(), time.process_time()
+
     def run(self, frames: int, startup: float | None = None) -> Run:
         """The last frame is done. `startup` says when all was open, where `open` was not called."""
-        ended, cpu = time.monotonic(), time.process_time() - self._cpu
-        cores = cpu / (ended - self._began)
+        ended, cpu = self._ended or (time.monotonic(), time.process_time())
+        cores = (cpu - self._cpu) / (ended - self._began)
         began = self._began if startup is None else self._made + startup
         return Run(frames, began, ended, began - self._made, cores)
 
@@ -112,9 +117,9 @@ def unwritten(plan: Plan, make: Callable[[Lane], Encoder], stop: StopFlag) -> Ru
 
 
 def written(plan: Plan, stop: StopFlag) -> Run:
-    """Carries a plan out, to its file."""
+    """Carries a plan out, until its file has its name: memory is tidied up after that, as after an encoder alone."""
     watch = Stopwatch()
-    result = render(plan, overwrite=True, journal=Journal(), stop=stop)
+    result = render(plan, overwrite=True, journal=Journal(), stop=stop, progress=lambda _: watch.lap())
     return watch.run(result.frames, result.startup)
 
 

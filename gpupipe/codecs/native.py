@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import av
+import numpy as np
 import torch
 
 from gpupipe.color import AV_RANGE
@@ -48,7 +49,9 @@ def new_frame(source: FrameFormat, name: str, planes: tuple[torch.Tensor, ...], 
     """A libav frame in format `name` (a twin of `source`, alpha included) holding picture `row` of host planes."""
     frame = av.VideoFrame(source.width, source.height, name)
     for view, plane in zip(_views(frame, source), planes, strict=True):
-        view[0].copy_(plane[row])
+        # In this thread: torch would share it among as many as there are cores, and wait for each of them to be free,
+        # which beside an encoder they are not.
+        np.copyto(view[0].numpy(), plane[row].numpy())
     frame.color_range = AV_RANGE[source.color.range]
     frame.colorspace = int(source.color.matrix)
     return frame

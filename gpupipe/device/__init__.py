@@ -6,7 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from gpupipe.device.driver import driver
+from gpupipe.device.driver import driver, enter_context
 from gpupipe.errors import CapabilityError, DeviceError
 
 if TYPE_CHECKING:
@@ -62,6 +62,12 @@ def open_lane(device: str) -> Lane:
     from gpupipe.device.cuda import CudaLane  # noqa: PLC0415  imports torch
 
     return CudaLane(device)
+
+
+def enter_device(device: str) -> None:
+    """Makes a GPU's context this thread's current one; nothing on the CPU."""
+    if device != "cpu":
+        enter_context(int(device.partition(":")[2] or 0))
 
 
 def release(device: str) -> None:

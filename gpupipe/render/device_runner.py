@@ -1,8 +1,7 @@
-"""The GPU's lanes: decode and compute in one thread a session, encode in threads of their own."""
+"""The GPU's lanes that decode and compute, one thread a session; `encode_lane` has those that encode."""
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections import deque
 from contextlib import ExitStack
@@ -13,39 +12,25 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpupipe.codecs.nvdec import NvdecDecoder, surface_format
-from gpupipe.device.cuda import CudaLane, PinnedRing
+from gpupipe.device.cuda import CudaLane
 from gpupipe.device.driver import enter_context
 from gpupipe.device.slots import Slot
 from gpupipe.frame import NO_PTS, FrameBatch
 from gpupipe.media.timeline import FrameClock, Window
 from gpupipe.plan.memory import SLOTS
-from gpupipe.render.board import Board, Part
 from gpupipe.render.chain import Chain, FirstSize
+from gpupipe.render.encode_lane import Job
 from gpupipe.render.one_thread import Caller, OneThread, directly
 from gpupipe.render.reading import open_reading
-from gpupipe.render.sessions import EncoderSessions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpupipe.codecs.base import Encoder, Packet
     from gpupipe.codecs.nvdec import Surface
     from gpupipe.journal import Journal
     from gpupipe.media.segments import Segment
     from gpupipe.plan import Plan, Step
+    from gpupipe.render.board import Board
     from gpupipe.render.lanes import Channel
     from gpupipe.render.progress import StopFlag
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A computed batch on its way to an encode lane; without one, the end of a segment."""
-
-    index: int
-    number: int
-    batch: FrameBatch | None = None
-    free: Callable[[], None] = lambda: None
-    """Gives the slot back in which the batch lies."""
 
 
 def _on_device(plan: Plan) -> list[Step]:
@@ -238,62 +223,3 @@ class _Filling:
         if self._slot is not None:
             self._submit(self._slot)
         return self._parts
-
-
-class EncodeLane:
-    """Takes computed batches, encodes them and gives their slots back.
-
-    Args:
-        plan: what is run.
-        board: gets the parts.
-        jobs: of all runners for an encoder to which every picture stands alone, else of one runner.
-        encoders: gives each segment an encoder of its own; or opens the one of this lane, where pictures stand alone.
-    """
-
-    def __init__(
-        self, plan: Plan, board: Board, jobs: Channel[Job], encoders: EncoderSessions | Callable[[CudaLane], Encoder]
-    ) -> None:
-        self._board, self._jobs = board, jobs
-        self._lane = CudaLane(plan.device)
-        downloads = [step for step in plan.steps if step.kind == "download"]
-        self._ring = PinnedRing(downloads[0].source, self._lane, rows=plan.batch) if downloads else None
-        # One that serves the whole run takes its memory now, before decoders run and would wait for it.
-        self._encoders = encoders if isinstance(encoders, EncoderSessions) else None
-        self._encoder: Encoder | None = None if isinstance(encoders, EncoderSessions) else encoders(self._lane)
-
-    def work(self) -> None:
-        """What the lane does until no more jobs come."""
-        enter_context(torch.device(self._lane.device).index or 0)
-        while (job := self._jobs.get()) is not None:
-            with self._board.rendering(job.index):
-                self._do(job)
-
-    def _do(self, job: Job) -> None:
-        if self._encoder is None and self._encoders is not None:
-            self._encoder = self._encoders.open(job.index, self._lane)
-        encoder = self._encoder
-        assert encoder is not None
-        if job.batch is not None:
-            packets = self._encode(encoder, job, job.batch)
-            self._deliver(job, packets, job.batch.pts, encoder)
-            return
-        self._deliver(job, encoder.finish(), (), encoder)
-        self._board.complete(job.index, job.number + 1)
-        if self._encoders is not None:
-            self._encoder = None
-            self._encoders.close(encoder)
-            del encoder
-            gc.collect()  # an encoder of PyAV's refers to itself, and an x264 holds some hundred MB
-
-    def _deliver(self, job: Job, packets: list[Packet], pts: tuple[int, ...], encoder: Encoder) -> None:
-        self._board.deliver(job.index, job.number, Part(packets, pts, None if self._board.begun else encoder))
-
-    def _encode(self, encoder: Encoder, job: Job, batch: FrameBatch) -> list[Packet]:
-        if self._ring is None:
-            packets = encoder.encode(batch)
-            job.free()
-            return packets
-        batch = self._ring.download(batch)
-        batch.ready.synchronize()  # type: ignore[attr-defined]  # an event: the ring gives no batch without
-        job.free()
-        return encoder.encode(batch)

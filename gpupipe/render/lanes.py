@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Item = TypeVar("Item")
+STATES = {"runner": "decode", "unload": "download", "encode": "encode"}
+"""What lanes do that wait for nobody, by what they are called: `runner-0` and so on."""
 
 
 class HaltedError(Exception):
@@ -38,11 +40,11 @@ class Crew:
         return meeting
 
     def start(self, name: str, work: Callable[[], None]) -> None:
-        """Runs `work` in a lane of its own; `encode-0` is a lane that encodes, `runner-0` one that decodes and more."""
+        """Runs `work` in a lane of its own; its name says what it does: a key of `STATES` and a number."""
 
         def lane() -> None:
             if self.watch is not None:
-                self.watch.lane(name, "encode" if name.startswith("encode") else "decode")
+                self.watch.lane(name, STATES.get(name.partition("-")[0], "decode"))
             try:
                 work()
             except HaltedError:
@@ -103,13 +105,13 @@ class Meeting(threading.Condition):
 class Channel(Generic[Item]):
     """A bounded queue between lanes of a crew; both ends wait, and wake when the crew is halted."""
 
-    def __init__(self, crew: Crew, capacity: int) -> None:
+    def __init__(self, crew: Crew, capacity: int, name: str = "computed batches") -> None:
         self.crew, self._capacity = crew, capacity
         self._meeting = crew.meeting()
         self._items: deque[Item] = deque()
         self._closed = False
         if crew.watch is not None:
-            crew.watch.queue("computed batches", self._items)
+            crew.watch.queue(name, self._items)
 
     def put(self, item: Item) -> None:
         """Waits for room."""

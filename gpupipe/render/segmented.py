@@ -154,7 +154,9 @@ def _device_workers(
 ) -> tuple[list[SegmentWorker], list[tuple[str, Callable[[], None]]]]:  # fmt: skip
     """Decode lanes and the encode lanes behind them, with channels between."""
     from gpupipe.device.cuda import release_spare  # noqa: PLC0415  imports torch
-    from gpupipe.render.device_runner import Compute, DeviceRunner, EncodeLane, Job  # noqa: PLC0415
+    from gpupipe.render.device_runner import Compute, DeviceRunner  # noqa: PLC0415
+    from gpupipe.render.encode_lane import EncodeLane, Job  # noqa: PLC0415
+    from gpupipe.render.unload_lane import AHEAD, UnloadLane  # noqa: PLC0415
 
     shared = encoder_facts(plan.encoder.encoder).alone
     # Room for every slot and the end of a segment: what holds a decoder up is the lack of a slot, never the channel.
@@ -183,9 +185,14 @@ def _device_workers(
     lanes: list[tuple[str, Callable[[], None]]] = [
         (f"runner-{n}", partial(decode, *three)) for n, three in enumerate(zip(workers, notes, channels, strict=True))
     ]
-    lanes += [
-        (f"encode-{n}", EncodeLane(plan, board, jobs, make if shared else encoders).work) for n, jobs in enumerate(ends)
-    ]
+    down = any(step.kind == "download" for step in plan.steps)
+    for n, jobs in enumerate(ends):
+        if down:
+            pictures: Channel[Job] = Channel(crew, AHEAD, "pictures on the host")
+            lanes.append((f"unload-{n}", UnloadLane(plan, board, jobs, pictures).work))
+        else:
+            pictures = jobs
+        lanes.append((f"encode-{n}", EncodeLane(plan, board, pictures, make if shared else encoders).work))
     return workers, lanes
 
 

@@ -1,0 +1,41 @@
+"""What a run is timed by."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from gpupipe.bench import flow
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_the_clock_stops_when_the_file_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run tidies up after that is no part of its rate: an encoder by itself is closed after its clock too."""
+    now = [100.0]
+    monkeypatch.setattr(flow, "time", SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: now[0] / 2))
+
+    def render(plan: object, *, progress, **_: object) -> SimpleNamespace:
+        assert plan == "the plan"
+        for seconds in (3, 4, 5):
+            now[0] += seconds
+            progress(None)
+        now[0] += 50
+        return SimpleNamespace(frames=90, startup=2.0)
+
+    monkeypatch.setattr(flow, "render", render)
+    run = flow.written("the plan", None)
+    assert (run.frames, run.startup, run.began, run.ended) == (90, 2.0, 102.0, 112.0)
+    assert (run.rate, run.whole_rate, run.cores) == (9.0, 7.5, 0.5)
+
+
+def test_without_a_lap_it_stops_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(flow, "time", SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: 3 * now[0]))
+    watch = flow.Stopwatch()
+    now[0] = 1.0
+    watch.open()
+    now[0] = 5.0
+    run = watch.run(40)
+    assert (run.rate, run.startup, run.cores) == (10.0, 1.0, 3.0)

@@ -1,0 +1,210 @@
+"""Encoders on the CPU behind a GPU: their lane copies nothing and waits for nothing that could have been done before."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from patience import LIMIT, until
+
+from gpupipe.codecs import native
+from gpupipe.codecs.base import EncoderSettings
+from gpupipe.codecs.libav import LibavEncoder
+from gpupipe.color import ColorSpec, Matrix, Range
+from gpupipe.device.cuda import PinnedRing
+from gpupipe.format import PIXEL_FORMATS, FrameFormat
+from gpupipe.frame import FrameBatch
+from gpupipe.render import unload_lane
+from gpupipe.render.board import Board, Part
+from gpupipe.render.encode_lane import EncodeLane, Job
+from gpupipe.render.lanes import Channel, Crew
+from gpupipe.render.sessions import EncoderSessions
+from gpupipe.render.unload_lane import AHEAD, UnloadLane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROWS, SLOTS = 4, 3
+LAST = 3
+"""Pictures of the last batch."""
+FULL = ColorSpec(Matrix.BT470BG, 1, 1, Range.FULL)
+ENCODERS = {
+    "x264": ("h264", "libx264", FrameFormat(PIXEL_FORMATS["nv12"], 130, 66)),
+    "x265 in 10 bits": ("hevc", "libx265", FrameFormat(PIXEL_FORMATS["yuv420p10le"], 130, 66)),
+    "FFV1 with alpha": ("ffv1", "ffv1", FrameFormat(PIXEL_FORMATS["yuv444p"], 66, 34, alpha=8)),
+    "ProRes": ("prores", "prores_ks", FrameFormat(PIXEL_FORMATS["yuv422p10le"], 130, 66)),
+    "JPEG": ("mjpeg", "mjpeg", FrameFormat(PIXEL_FORMATS["yuv422p"], 130, 66, FULL)),
+}
+
+
+class BoomError(Exception):
+    pass
+
+
+def settings_of(name: str) -> EncoderSettings:
+    codec, encoder, source = ENCODERS[name]
+    preset = "veryfast" if encoder.startswith("libx26") else None
+    return EncoderSettings(codec, encoder, source, Fraction(1, 25), Fraction(25), None, None, preset)
+
+
+def batches(source: FrameFormat, count: int) -> list[FrameBatch]:
+    """`count` batches of pictures that move, the last of them short; fewer pictures than rows, as slots have it."""
+    random, made = np.random.default_rng(1), []
+    for n in range(count):
+        planes = []
+        for shape in source.plane_shapes:
+            wide = source.pixels.depth > 8
+            coarse = random.integers(
+                0, 1 << source.pixels.depth, (ROWS, 6, 6, 1), dtype=np.uint16 if wide else np.uint8
+            )
+            smooth = np.repeat(np.repeat(coarse, 32, 1), 32, 2)[:, : shape[0], : shape[1]]
+            plane = np.repeat(smooth, shape[2], 3) if len(shape) == 3 else smooth[..., 0]
+            planes.append(torch.from_numpy(np.ascontiguousarray(plane)))
+        valid = LAST if n == count - 1 else ROWS
+        pts = tuple(range(n * ROWS, n * ROWS + valid))
+        made.append(FrameBatch(source, pts, Fraction(1, 25), tuple(planes), durations=(1,) * valid))
+    return made
+
+
+class Run:
+    """A runner's place is taken by the test, which puts jobs; all behind it is real, but on the CPU."""
+
+    def __init__(self, settings: EncoderSettings, stack: ExitStack, make: Callable | None = None) -> None:
+        self.crew = Crew()
+        segment = SimpleNamespace(frames=0)
+        self.board = Board(self.crew, (segment,), 2)
+        self.encoders = EncoderSessions(make or (lambda _: LibavEncoder(settings)), self.board, self.crew, None)
+        step = SimpleNamespace(kind="download", source=settings.input_format)
+        self.plan = SimpleNamespace(device="cpu", steps=(step,), batch=ROWS, encoder=settings)
+        self.jobs: Channel[Job] = Channel(self.crew, SLOTS + 1)
+        self.pictures: Channel[Job] = Channel(self.crew, AHEAD, "pictures on the host")
+        self.freed: list[int] = []
+        unload = UnloadLane(self.plan, self.board, self.jobs, self.pictures)
+        encode = EncodeLane(self.plan, self.board, self.pictures, self.encoders)
+        stack.enter_context(self.crew)
+        self.crew.start("unload-0", unload.work)
+        self.crew.start("encode-0", encode.work)
+
+    def feed(self, made: list[FrameBatch]) -> None:
+        """From a lane of its own, as a runner does; every batch has a slot of its own here."""
+
+        def run() -> None:
+            index = self.board.take()
+            assert index == 0
+            for n, batch in enumerate(made):
+                self.jobs.put(Job(index, n, batch, lambda n=n: self.freed.append(n)))
+            self.jobs.put(Job(index, len(made)))
+            self.jobs.close()
+
+        self.crew.start("runner-0", run)
+
+    def parts(self) -> list[Part]:
+        return [part for _, part in self.board.in_order(threading.Event())]
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_what_comes_out_is_what_the_encoder_makes_of_the_batches(name: str) -> None:
+    settings = settings_of(name)
+    made, encoder = batches(settings.input_format, 6), LibavEncoder(settings)
+    wanted = [packet for batch in made for packet in encoder.encode(batch)] + encoder.finish()
+    with ExitStack() as stack:
+        run = Run(settings, stack)
+        run.feed(made)
+        parts = run.parts()
+    assert [part.pts for part in parts] == [*(batch.pts for batch in made), ()]
+    got = [packet for part in parts for packet in part.packets]
+    assert [(p.pts, p.dts, p.duration, bytes(p)) for p in got] == [(p.pts, p.dts, p.duration, bytes(p)) for p in wanted]
+    assert len(got) == 5 * ROWS + LAST
+    assert run.freed == list(range(6))
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_the_encoders_lane_copies_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, copying, encoding = settings_of(name), set(), []
+    new_frame, planes_of, encode = native.new_frame, native.planes_of, LibavEncoder.encode
+
+    def noted(function: Callable) -> Callable:
+        def call(*args: object) -> object:
+            copying.add(threading.current_thread().name)
+            return function(*args)
+
+        return call
+
+    def encoded(self: LibavEncoder, batch: FrameBatch) -> list:
+        encoding.append((threading.current_thread().name, batch.valid, batch.native.format.name, batch.planes))
+        return encode(self, batch)
+
+    for module in (native, unload_lane):
+        monkeypatch.setattr(module, "new_frame", noted(new_frame))
+    monkeypatch.setattr(native, "planes_of", noted(planes_of))
+    monkeypatch.setattr(LibavEncoder, "encode", encoded)
+    encoder = LibavEncoder(settings)
+    with ExitStack() as stack:
+        run = Run(settings, stack)
+        run.feed(batches(settings.input_format, 3))
+        run.parts()
+    assert copying == {"unload-0"}
+    assert encoding == [("encode-0", 1, encoder._context.pix_fmt, ())] * (2 * ROWS + LAST)
+
+
+def test_the_next_pictures_are_there_while_one_is_encoded() -> None:
+    """As many as may wait, though the encoder has not given its first one back: it never waits for a copy or the GPU."""
+    settings, freed = settings_of("x264"), []
+
+    class Slow(LibavEncoder):
+        def encode(self, batch: FrameBatch) -> list:
+            if batch.pts == (0,):
+                until(lambda: len(run.pictures._items) == AHEAD and len(run.freed) == 1 + -(-AHEAD // ROWS))
+                freed.extend(run.freed)
+            return super().encode(batch)
+
+    with ExitStack() as stack:
+        run = Run(settings, stack, lambda _: Slow(settings))
+        run.feed(batches(settings.input_format, 8))
+        assert sum(part.frames for part in run.parts()) == 7 * ROWS + LAST
+    assert freed == [0, 1, 2]  # one picture is encoded, eight wait, and what holds the tenth is on the host too
+
+
+def test_no_more_wait_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, gate, made = settings_of("x264"), threading.Event(), []
+    new_frame = unload_lane.new_frame
+    monkeypatch.setattr(unload_lane, "new_frame", lambda *args: made.append(1) or new_frame(*args))
+
+    class Stalled(LibavEncoder):
+        def encode(self, batch: FrameBatch) -> list:
+            assert gate.wait(LIMIT)
+            return super().encode(batch)
+
+    with ExitStack() as stack:
+        stack.callback(gate.set)
+        run = Run(settings, stack, lambda _: Stalled(settings))
+        run.feed(batches(settings.input_format, 10))
+        until(lambda: len(made) == AHEAD + 2)  # one at the encoder, one that waits for room
+        until(lambda: len(run.jobs._items) == SLOTS + 1)
+        assert (len(made), len(run.freed)) == (AHEAD + 2, 3)
+        gate.set()
+        assert sum(part.frames for part in run.parts()) == 9 * ROWS + LAST
+
+
+@pytest.mark.parametrize("where", ["download", "frame", "encode"])
+def test_a_death_is_the_runs_own_error(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of("x264")
+
+    def die(*_: object) -> None:
+        raise BoomError(where)
+
+    owner, name = {"download": (PinnedRing, "download"), "frame": (unload_lane, "new_frame"),
+                   "encode": (LibavEncoder, "encode")}[where]  # fmt: skip
+    monkeypatch.setattr(owner, name, die)
+    with ExitStack() as stack:
+        run = Run(settings, stack)
+        run.feed(batches(settings.input_format, 10))
+        with pytest.raises(BoomError, match=where):
+            run.parts()
+    assert not [thread for thread in run.crew._threads if thread.is_alive()]
