@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gpupipe.device.host import short_of_memory
 from gpupipe.engines.base import Network, Profile, arithmetic, laid_out, layout_of
+from gpupipe.engines.packages import network_in
+from gpupipe.engines.trial import tried
 from gpupipe.errors import EngineError, first_line
 
 if TYPE_CHECKING:
@@ -22,18 +25,21 @@ _COMPILERS = ("g++", "clang++", "c++")
 _MODES = {"cuda": "max-autotune-no-cudagraphs", "cpu": "default"}
 _FASTER_BUILD: dict[str, Any] = {}
 """Settings of inductor for tests, whose networks need no speed."""
+_ALONE = threading.Lock()
+"""Of builds: the folder that a process compiles into is set for all its threads."""
 
 
 class Inductor:
     """Meets `base.Engine`.
 
     The folder holds an AOTInductor package: a shared library that is loaded in milliseconds and runs without Python. It
-    takes a C++ compiler and, for a GPU, CUDA's headers. Where the package cannot be made, `torch.compile` is used, and
-    the folder holds torch's portable compile cache (`torch.compiler.save_cache_artifacts`): generated code, kernels and
-    what was measured, so that a second process takes seconds where the first took minutes.
+    takes a C++ compiler and, for a GPU, CUDA's headers. It is tried in a process of its own first. Where it cannot be
+    made, or crashes there, `torch.compile` is used, and the folder holds torch's portable compile cache
+    (`torch.compiler.save_cache_artifacts`): generated code, kernels and what was measured, so that a second process
+    takes seconds where the first took minutes.
     """
 
-    name, recipe, builds, flexible = "inductor", 2, True, False
+    name, recipe, builds, flexible = "inductor", 3, True, False
 
     def absent(self, device: str) -> str | None:
         """See `base.Engine`."""
@@ -53,29 +59,49 @@ class Inductor:
 
     def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:
         """See `base.Engine`."""
-        try:
-            _package(network, profile, folder / _PACKAGE)
-        except Exception as error:  # compilers raise what they like
-            if short_of_memory(error):
-                raise
-            (folder / _PACKAGE).unlink(missing_ok=True)
-            (folder / _WHY).write_text(f"{error}\n", encoding="utf-8")
-        else:
-            return
-        _keep_artifacts(network, profile, folder / _ARTIFACTS)
+        with _ALONE:
+            try:
+                _package(network, profile, folder / _PACKAGE)
+                tried(folder / _PACKAGE, profile)
+            except Exception as error:  # compilers raise what they like
+                if short_of_memory(error):
+                    raise
+                (folder / _PACKAGE).unlink(missing_ok=True)
+                (folder / _WHY).write_text(f"{error}\n", encoding="utf-8")
+            else:
+                return
+            _keep_artifacts(network, profile, folder / _ARTIFACTS)
 
     def load(self, network: nn.Module, profile: Profile, folder: Path) -> Network:
         """See `base.Engine`."""
         import torch  # noqa: PLC0415  see `base.Engine`
 
         if (folder / _PACKAGE).is_file():
-            return _packaged(folder / _PACKAGE, profile)
+            return network_in(folder / _PACKAGE, profile, layout_of(profile))
         if torch.compiler.load_cache_artifacts((folder / _ARTIFACTS).read_bytes()) is None:
             raise EngineError("torch does not read what it kept of a compiled network", where=str(folder))
         return _compiled(network, profile)
 
 
 def _package(network: nn.Module, profile: Profile, path: Path) -> None:
+    """In a compile cache of its own.
+
+    Torch names what it compiles by graph and shape: a process that builds the same network with other weights at the
+    same time writes the same library, and whoever packs it may pack half of it, or the other's weights.
+    """
+    from torch._inductor.utils import fresh_cache  # noqa: PLC0415  see `base.Engine`
+
+    failed: Exception | None = None
+    with fresh_cache():  # which keeps its folder, and says so, where an exception leaves it
+        try:
+            _compile_package(network, profile, path)
+        except Exception as error:  # compilers raise what they like  # noqa: BLE001
+            failed = error
+    if failed is not None:
+        raise failed
+
+
+def _compile_package(network: nn.Module, profile: Profile, path: Path) -> None:
     import torch  # noqa: PLC0415  see `base.Engine`
     from torch._inductor import aoti_compile_and_package, list_mode_options  # noqa: PLC0415
 
@@ -85,25 +111,6 @@ def _package(network: nn.Module, profile: Profile, path: Path) -> None:
         example = torch.zeros(profile.shape, dtype=profile.dtype, device=profile.device)
         exported = torch.export.export(laid_out(network, layout), (example.contiguous(memory_format=layout),))
         aoti_compile_and_package(exported, package_path=str(path), inductor_configs=options)
-
-
-def _packaged(path: Path, profile: Profile) -> Network:
-    import torch  # noqa: PLC0415  see `base.Engine`
-
-    layout, index = layout_of(profile), torch.device(profile.device).index
-    try:  # what `torch._inductor.aoti_load_package` wraps, without the seconds that importing it takes
-        loader = torch._C._aoti.AOTIModelPackageLoader(  # noqa: SLF001
-            str(path), "model", True, 1, -1 if index is None else index
-        )  # True: without locks and events of its own, which a CUDA Graph under capture does not bear
-    except RuntimeError as error:
-        raise EngineError(f"torch does not load what it compiled: {first_line(error)}", where=str(path)) from error
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        with arithmetic(profile):
-            out: torch.Tensor = loader.run([x.contiguous(memory_format=layout)])[0]
-        return out
-
-    return run
 
 
 def _keep_artifacts(network: nn.Module, profile: Profile, path: Path) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from gpupipe.engines.calibrated import SAMPLES, Asked, recipe_for
 from gpupipe.engines.check import agreement, test_pictures
 from gpupipe.engines.identity import digest_of
 from gpupipe.engines.select import Selector, named
+from gpupipe.engines.trial import tried
 from gpupipe.errors import EngineError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.journal import Journal
@@ -175,15 +176,68 @@ def test_tiles_leave_no_seam() -> None:
 def test_the_second_time_it_comes_from_the_cache(engine: str, tmp_path: Path) -> None:
     there(engine)
     profile, said = Profile(1, 128, 192, "fp16", "cuda:0"), []
-    selected(SR, engine, profile, tmp_path, said)
+    first = selected(SR, engine, profile, tmp_path, said)
     assert any("built in" in line for line in said)
     said.clear()
     torch.compiler.reset()
-    built = selected(SR, engine, profile, tmp_path, said)
+    built = selected(SR, engine, profile, tmp_path, said)  # beside the first, so that it is loaded indeed
     assert said == []
     pictures = test_pictures(profile)
     with torch.inference_mode():
-        assert agreement(built.run(pictures), network(SR, torch.float16)(pictures)) >= 50
+        wanted = network(SR, torch.float16)(pictures)
+        assert [agreement(one.run(pictures), wanted) >= 50 for one in (first, built)] == [True, True]
+    if engine == "inductor":
+        (package,) = tmp_path.glob("*/network.pt2")
+        assert tried(package, profile), "it loads and runs in a fresh process"
+
+
+LOADED = """
+import json, sys, time
+from pathlib import Path
+import torch
+from gpupipe.engines.base import Profile, layout_of
+from gpupipe.engines.packages import network_in
+profile = Profile(**json.loads(sys.argv[2]))
+x = torch.zeros(profile.shape, dtype=profile.dtype, device=profile.device)
+begun = time.perf_counter()
+with torch.inference_mode():
+    network_in(Path(sys.argv[1]), profile, layout_of(profile))(x).cpu()
+print(json.dumps(time.perf_counter() - begun))
+"""
+
+
+def test_packages_built_side_by_side_are_each_their_own(tmp_path: Path) -> None:
+    """Two processes at once, the same graph with other weights: torch gives both libraries one name."""
+    there("inductor")
+    script = (
+        "import sys, json, torch; from pathlib import Path; from gpupipe.engines.base import Profile\n"
+        "from gpupipe.engines.inductor import Inductor; from gpupipe.models.srvgg import Srvgg\n"
+        "torch.manual_seed(int(sys.argv[1])); profile = Profile(**json.loads(sys.argv[3]))\n"
+        "network = Srvgg(16, 2, 2).eval().requires_grad_(requires_grad=False).to('cuda:0', torch.float16)\n"
+        "place = Path(sys.argv[2]); place.mkdir(); Inductor().build(network, profile, place)\n"
+        "x = torch.linspace(0, 1, 3 * 64 * 96, device='cuda:0').half().view(1, 3, 64, 96)\n"
+        "run = Inductor().load(network, profile, place)\n"
+        "with torch.inference_mode(): print(float((run(x) - network(x)).abs().max()))\n"
+    )
+    profile = Profile(1, 64, 96, "fp16", "cuda:0")
+    asked = [
+        [sys.executable, "-c", script, str(n), str(tmp_path / str(n)), json.dumps(asdict(profile))] for n in (0, 1)
+    ]
+    running = [subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for one in asked]
+    try:
+        ended = [(*one.communicate(timeout=180), one.returncode) for one in running]
+    finally:
+        for one in running:
+            one.kill()
+    assert [code for _, _, code in ended] == [0, 0], ended
+    assert all(float(out) < 0.02 for out, _, _ in ended), ended
+    for n in (0, 1):
+        assert (tmp_path / str(n) / "network.pt2").is_file()
+        done = subprocess.run(
+            [sys.executable, "-c", LOADED, str(tmp_path / str(n) / "network.pt2"), json.dumps(asdict(profile))],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        assert float(done.stdout) < 5, "seconds until a package that was built elsewhere has run"
 
 
 def test_auto_takes_the_fastest_and_remembers(tmp_path: Path) -> None:
