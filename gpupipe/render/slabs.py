@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import threading
 import weakref
+from bisect import bisect_right
 from collections import deque
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import av
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -61,16 +64,26 @@ class Slabs:
         Of encoders to which every picture stands alone: of a packet its data, times and key flag are kept.
         """
         with self._lock:
-            places = [self._place(segment, packet.size) for packet in packets]
-        return [packet if place is None else _moved(packet, place)
-                for packet, place in zip(packets, places, strict=True)]  # fmt: skip
+            runs = [run for neighbours in _neighbours(packets) for run in self._runs(segment, neighbours)]
+        return [one for place, run in runs for one in (run if place is None else _moved(run, place))]
 
     def close(self, segment: int) -> None:
         """No more packets of a segment come: its last slab is free when they are gone."""
         with self._lock:
             self._rows.pop(segment, None)
 
-    def _place(self, segment: int, size: int) -> Any:
+    def _runs(self, segment: int, packets: Sequence[Packet]) -> Iterator[tuple[Any, Sequence[Packet]]]:
+        """Places, each for as many of the packets as one slab still takes; None where there is none."""
+        while packets:
+            row = self._row(segment, packets[0].size)
+            ends = list(accumulate(packet.size for packet in packets))
+            count = 1 if row is None else bisect_right(ends, SLAB - _PADDING - row.used)
+            place = None if row is None else row.take(ends[count - 1])
+            yield place, packets[:count]
+            packets = packets[count:]
+
+    def _row(self, segment: int, size: int) -> _Row | None:
+        """One with room for so many bytes."""
         if not 0 < size <= SLAB - _PADDING:
             return None
         row = self._rows.get(segment)
@@ -79,8 +92,7 @@ class Slabs:
             if slab is None:
                 return None
             row = self._rows[segment] = _Row(slab)
-        begin, row.used = row.used, row.used + size + _PADDING
-        return row.slab[begin : begin + size]
+        return row
 
     def _slab(self) -> Any:
         """An array that is free again when nobody refers to it any more."""
@@ -96,16 +108,34 @@ class Slabs:
 class _Row:
     """The slab that is being filled with a segment's packets."""
 
-    def __init__(self, slab: memoryview) -> None:
+    def __init__(self, slab: Any) -> None:
         self.slab, self.used = slab, 0
 
+    def take(self, size: int) -> Any:
+        """The next bytes of it."""
+        begin, self.used = self.used, self.used + size + _PADDING
+        return self.slab[begin : begin + size]
 
-def _moved(packet: Packet, place: Any) -> Packet:
-    coded: Any = packet  # PyAV's types do not say that it is a buffer, nor that one is made from any
-    np.frombuffer(place, np.uint8)[:] = np.frombuffer(coded, np.uint8)  # without the interpreter's lock
-    moved = av.Packet(place)
-    moved.pts, moved.dts, moved.duration = packet.pts, packet.dts, packet.duration
-    moved.is_keyframe = packet.is_keyframe
-    if packet.time_base:
-        moved.time_base = packet.time_base
-    return moved
+
+def _neighbours(packets: Sequence[Packet]) -> Iterator[Sequence[Packet]]:
+    """Packets whose data lie one behind the other, as those of a batch do."""
+    begin = 0
+    for at in range(1, len(packets) + 1):
+        if at == len(packets) or packets[at].buffer_ptr != packets[at - 1].buffer_ptr + packets[at - 1].size:
+            yield packets[begin:at]
+            begin = at
+
+
+def _moved(packets: Sequence[Packet], place: Any) -> Iterator[Packet]:
+    data: Any = (ctypes.c_uint8 * len(place)).from_address(packets[0].buffer_ptr)
+    np.frombuffer(place, np.uint8)[:] = np.frombuffer(data, np.uint8)  # lets go of Python's lock: once for all of them
+    at = 0
+    for packet in packets:
+        part: Any = place[at : at + packet.size]  # PyAV's types do not say that a packet is made from any buffer
+        moved = av.Packet(part)
+        moved.pts, moved.dts, moved.duration = packet.pts, packet.dts, packet.duration
+        moved.is_keyframe = packet.is_keyframe
+        if packet.time_base:
+            moved.time_base = packet.time_base
+        at += packet.size
+        yield moved

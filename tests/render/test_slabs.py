@@ -9,6 +9,7 @@ import sys
 import threading
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import av
@@ -56,6 +57,22 @@ def test_packets_are_what_they_were_and_their_slabs_come_back() -> None:
     assert bytes(last) == bytes(given[4])
     del last
     assert slabs.free == 4 * SLAB
+
+
+def test_a_batch_in_one_piece_of_memory_is_copied_in_one_piece() -> None:
+    slabs, whole = Slabs(4 * SLAB), random.Random(1).randbytes(9_000_000)
+    view, given = memoryview(whole), []
+    for pts, (begin, end) in enumerate(pairwise(range(0, len(whole) + 1, 900_000))):
+        one = av.Packet(view[begin:end])
+        one.pts = one.dts = pts
+        one.time_base = Fraction(1, 25)
+        given.append(one)
+    apart = packet(50, 99)
+    kept = slabs.keep(3, [*given[:7], apart, *given[7:]])
+    assert [facts(one) for one in kept] == [facts(one) for one in [*given[:7], apart, *given[7:]]]
+    steps = [b.buffer_ptr - a.buffer_ptr for a, b in pairwise(kept)]
+    assert steps.count(900_000) == 6  # four to a slab, three and the one apart and one more, the last two
+    assert slabs.free == SLAB
 
 
 def test_what_has_no_room_stays_where_it_is() -> None:
