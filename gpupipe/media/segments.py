@@ -187,6 +187,13 @@ def _span(index: PacketIndex | None, start: int | None, end: int | None, *, clos
     return Span(index, first, min(last, index.key_from(end)) if closed else last)
 
 
+def twin(packet: Packet) -> Packet:
+    """A copy of a packet's data, times and key flag."""
+    copy = av.Packet(bytes(packet))
+    copy.pts, copy.dts, copy.is_keyframe = packet.pts, packet.dts, packet.is_keyframe
+    return copy
+
+
 class SegmentReader:
     """Reads the video packets of one segment after another from a file that it keeps open."""
 
@@ -206,9 +213,7 @@ class SegmentReader:
         self._peeked = next(self._container.demux(self.video_stream), None)
         if self._peeked is None or not self._peeked.size:
             return None
-        copy = av.Packet(bytes(self._peeked))
-        copy.pts, copy.dts, copy.is_keyframe = self._peeked.pts, self._peeked.dts, self._peeked.is_keyframe
-        return copy
+        return twin(self._peeked)
 
     def packed(self, segment: Segment) -> Packed | None:
         """All packets of a segment read at once, as Annex-B; None where they have to be demuxed: see `packets`."""

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from gpupipe.errors import MediaError, SourceError, StoppedError
+from gpupipe.media.segments import twin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,12 +36,29 @@ class Feed:
         self, plan: Plan, demuxer: Demuxer, journal: Journal, copied: Callable[[Packet], None], stop: StopFlag
     ) -> None:
         self._plan, self._demuxer, self._journal, self._copied, self._stop = plan, demuxer, journal, copied, stop
+        self._begun: Iterator[Packet] | None = None
+        self._peeked: list[Packet] = []
         self._fed = False
         self._discarded = 0
         self.past_end = False
         """See `pictures.Packets`; what other streams still hold is handed on all the same."""
 
+    def first(self) -> Packet | None:
+        """A copy of the first packet, which still comes; None where it is no whole key frame with a time."""
+        self._begun = self._video()
+        packet = next(self._begun, None)
+        if packet is None:
+            return None
+        self._peeked.append(packet)
+        whole = packet.size and packet.is_keyframe and packet.pts is not None and not packet.is_corrupt
+        return twin(packet) if whole else None
+
     def __iter__(self) -> Iterator[Packet]:
+        while self._peeked:
+            yield self._peeked.pop()
+        yield from self._begun or self._video()
+
+    def _video(self) -> Iterator[Packet]:
         video = self._plan.source.video.index
         for packet in self._demuxer.packets():
             check_stop(self._stop)

@@ -105,7 +105,7 @@ class Whole:
 
     def first(self) -> Packet | None:
         """See `Reading`."""
-        return None
+        return self._feed.first()
 
     def check(self, decoded: int, shown: int) -> None:
         """See `Reading`."""
