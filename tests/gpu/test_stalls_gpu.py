@@ -25,7 +25,7 @@ from gpupipe.media.mux import Muxer
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
 from gpupipe.plan.memory import SLOTS
-from gpupipe.render import render, segmented
+from gpupipe.render import render, segmented, unload_lane
 from gpupipe.render.board import Board
 from gpupipe.render.lanes import HaltedError
 
@@ -86,7 +86,7 @@ class Standing:
 
 
 def lanes_left() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith(("runner", "encode"))]
+    return [t.name for t in threading.enumerate() if t.name.startswith(("runner", "unload", "encode"))]
 
 
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -156,6 +156,7 @@ DEATHS = {
     "copy": (Slot, "copy", 40, FFV1),
     "compute": (Slot, "run", 3, FFV1),
     "download": (PinnedRing, "download", 2, FFV1),
+    "frame": (unload_lane, "new_frame", 40, FFV1),
     "encode": (LibavEncoder, "encode", 3, FFV1),
     "finish": (LibavEncoder, "finish", 1, FFV1),
     "header": (Muxer, "add_video", 0, FFV1),

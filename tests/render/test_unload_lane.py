@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import av
 import numpy as np
 import pytest
 import torch
@@ -17,18 +19,27 @@ from gpupipe.codecs import native
 from gpupipe.codecs.base import EncoderSettings
 from gpupipe.codecs.libav import LibavEncoder
 from gpupipe.color import ColorSpec, Matrix, Range
+from gpupipe.config import parse_config
 from gpupipe.device.cuda import PinnedRing
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.frame import FrameBatch
-from gpupipe.render import unload_lane
+from gpupipe.journal import Journal
+from gpupipe.media.probe import probe
+from gpupipe.plan import make_plan
+from gpupipe.plan.model import Step
+from gpupipe.render import device_runner, render, unload_lane
 from gpupipe.render.board import Board, Part
 from gpupipe.render.encode_lane import EncodeLane, Job
 from gpupipe.render.lanes import Channel, Crew
 from gpupipe.render.sessions import EncoderSessions
 from gpupipe.render.unload_lane import AHEAD, UnloadLane
+from gpupipe.render.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    from gpupipe.plan import Plan
 
 ROWS, SLOTS = 4, 3
 LAST = 3
@@ -208,3 +219,58 @@ def test_a_death_is_the_runs_own_error(where: str, monkeypatch: pytest.MonkeyPat
         with pytest.raises(BoomError, match=where):
             run.parts()
     assert not [thread for thread in run.crew._threads if thread.is_alive()]
+
+
+class Pretended:
+    """Stands in for a `DeviceRunner`: decodes on the CPU into batches, as slots hold them."""
+
+    def __init__(self, plan: Plan, board: Board, jobs: Channel[Job], _: object, **__: object) -> None:
+        self._plan, self._board, self._jobs = plan, board, jobs
+
+    def open(self) -> None:
+        pass
+
+    def render(self, index: int) -> None:
+        source, base = self._plan.encoder.input_format, self._plan.encoder.time_base
+        number, waiting = 0, []
+        with av.open(str(self._plan.source.path)) as container:
+            for picture in container.decode(video=0):
+                waiting.append((picture.pts, native.planes_of(FrameBatch(source, (0,), base, native=picture))))
+                if len(waiting) == ROWS:
+                    self._put(index, number, waiting)
+                    number, waiting = number + 1, []
+        if waiting:
+            self._put(index, number, waiting)
+        self._jobs.put(Job(index, number + bool(waiting)))
+
+    def _put(self, index: int, number: int, pictures: list) -> None:
+        pts, planes = zip(*pictures, strict=True)
+        whole = tuple(torch.cat(same) for same in zip(*planes, strict=True))
+        base = self._plan.encoder.time_base
+        self._jobs.put(Job(index, number, FrameBatch(self._plan.encoder.input_format, pts, base, whole)))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_run_has_them_between_runner_and_encoder(tmp_path: Path, ffmpeg, monkeypatch: pytest.MonkeyPatch) -> None:
+    clip, out = tmp_path / "clip.mkv", tmp_path / "out.mkv"
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=130x66:r=25:d=1", "-c:v", "ffv1", "-pix_fmt", "yuv420p", clip)
+    plan = make_plan(parse_config({"output": {"video": {"codec": "ffv1"}}}), probe(clip), out, device="cpu")
+    source = plan.encoder.input_format
+    plan = replace(plan, decoder="nvdec", steps=(Step("download", "download", source, source),), batch=ROWS)
+    compute = SimpleNamespace(chain=SimpleNamespace(choices=()))
+    monkeypatch.setattr(device_runner.Compute, "of", lambda *_: compute)
+    monkeypatch.setattr(device_runner, "DeviceRunner", Pretended)
+    watch = Watch()
+    result = render(plan, overwrite=False, journal=Journal(), stop=threading.Event(), watch=watch)
+    assert result.frames == 25
+    assert {lane.name for lane in watch.read().lanes} == {"writer", "runner-0", "unload-0", "encode-0"}
+
+    def hashes(path: Path) -> list[str]:
+        told = path.with_suffix(".md5")
+        ffmpeg("-i", path, "-f", "framemd5", told)
+        return [line for line in told.read_text().splitlines() if line[0] != "#"]
+
+    assert hashes(out) == hashes(clip)
+    assert len(hashes(out)) == 25
