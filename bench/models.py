@@ -102,9 +102,10 @@ def row(subject: Subject, engine: str, cache: Path) -> Row:
     """Builds, loads, checks and times one engine."""
     profile, made = subject.profile, Row(subject.card.name, engine, str(subject.profile))
     try:
-        made.build_seconds, _ = _selected(subject, engine, cache)
+        made.build_seconds, first = _selected(subject, engine, cache)
         torch.compiler.reset()  # else the second load finds what this process compiled
         made.load_seconds, built = _selected(subject, engine, cache)
+        del first  # not before: the second load would be given what the first lets go of
         made.decibels = min(200.0, agreement(built.run(subject.pictures), subject.wanted()))
         made.milliseconds = 1000 * seconds_of(lambda: built.run(subject.pictures), profile.device) / profile.batch
         if profile.device != "cpu":

@@ -1,8 +1,9 @@
-"""AOTInductor's packages, loaded: what is in one is machine code, and stays in the process for good.
+"""AOTInductor's packages, loaded: what is in one is machine code, and stays in the process.
 
-The shared library of a package cannot be unloaded again (g++ marks some of its symbols as unique in the process), and
-each load maps another copy of it, weights included, in a folder for temporary files. So what nobody runs any more is
-kept and run again where the same package is wanted.
+Torch (2.13) leaves the shared library of a package mapped when its loader is gone, and maps another copy, weights
+included, for every loader: a file in the folder for temporary files that is only freed when the process ends. A library
+that is unloaded while something still points into it would be worse. So what nobody runs any more is kept, and run again
+where the same package is wanted.
 """
 
 from __future__ import annotations
