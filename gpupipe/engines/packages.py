@@ -2,8 +2,8 @@
 
 Torch (2.13) leaves the shared library of a package mapped when its loader is gone, and maps another copy, weights
 included, for every loader: a file in the folder for temporary files that is only freed when the process ends. A library
-that is unloaded while something still points into it would be worse. So what nobody runs any more is kept, and run again
-where the same package is wanted.
+that is unloaded while something still points into it would be worse. So what nobody runs any more is kept, and run
+again where the same package is wanted.
 """
 
 from __future__ import annotations
