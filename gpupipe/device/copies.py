@@ -9,16 +9,21 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from dataclasses import dataclass
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpupipe.errors import DeviceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
-SECONDS, FRAMES = 10.0, 20_000
+SECONDS, FRAMES = 30.0, 20_000
 """Of a window: the profiler holds what it saw in one, 4 to 15 records of a few hundred bytes a frame."""
+_WAYS = {"HtoD": "to_device", "HtoA": "to_device", "DtoH": "to_host", "AtoH": "to_host"}
+"""CUPTI's kinds; all others but HtoH stay on a GPU or go to another."""
 _BYTES = re.compile(r'"bytes": (\d+)')
 
 
@@ -30,6 +35,10 @@ class Copies:
     to_host: int = 0
     within: int = 0
     """From one place on the GPU to another."""
+    counts: Counter[tuple[str, int]] = field(default_factory=Counter, compare=False)
+    """Copies `to_device`, `to_host` and `within`, by how many bits their size has."""
+    sizes: Counter[tuple[str, int]] = field(default_factory=Counter, compare=False)
+    """Bytes of those together."""
 
     def add(self, events: Iterable[Any]) -> None:
         """Counts the copies among a profiler's events, which it describes in words and JSON."""
@@ -41,47 +50,59 @@ class Copies:
             if found is None:
                 raise DeviceError("this torch does not say how many bytes a copy had", hint="use torch 2.11 or newer")
             kind, size = name.split()[1], int(found[1])
-            if kind in ("HtoD", "HtoA"):
-                self.to_device += size
-            elif kind in ("DtoH", "AtoH"):
-                self.to_host += size
-            elif kind != "HtoH":
-                self.within += size
+            if kind != "HtoH":
+                self._count(_WAYS.get(kind, "within"), size)
+
+    def _count(self, way: str, size: int) -> None:
+        setattr(self, way, getattr(self, way) + size)
+        self.counts[way, size.bit_length()] += 1
+        self.sizes[way, size.bit_length()] += size
+
+    def mostly(self, way: str) -> str:
+        """The sizes that make up most of what was copied one way, in words; empty where nothing was."""
+        most = sorted(((size, bits) for (one, bits), size in self.sizes.items() if one == way), reverse=True)[:2]
+        return " and ".join(
+            f"{size:,} bytes in {self.counts[way, bits]:,} of {1 << bits >> 1:,} or more each" for size, bits in most
+        )
 
 
 class CopyWatch:
-    """Counts from `start` to `stop`, window by window; between two windows it looks away for a part of a second.
+    """Counts from `start` to `stop`, window by window; nothing is seen between two windows, so nothing may go on then.
 
     `start`, `tick` and `stop` belong to one thread; copies of all threads are counted.
+
+    Args:
+        device: whose work has to be done where a window ends.
+        still: entered around the change of windows, has everybody stand still and says whether they do.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, device: str = "cuda", still: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True)
+    ) -> None:
         self.copies = Copies()
-        self.watched = 1.0
-        """Share of the time that was inside a window, after `stop`."""
-        self._began = self._window = self._seen = 0.0
-        self._frames = 0
+        self.blind = 0
+        """Changes of windows while somebody went on: what was copied then is missing."""
+        self._device, self._still = device, still
+        self._window, self._frames = 0.0, 0
         self._profiler: Any = None
 
     def start(self) -> None:
         """Begins to count. Raises DeviceError where CUPTI cannot be used."""
         self._open()
-        self._began = self._window
 
     def tick(self, frames: int) -> None:
         """To be called now and then, with the frames done so far: goes on to the next window when it is time."""
         if time.monotonic() - self._window >= SECONDS or frames - self._frames >= FRAMES:
             self._frames = frames
-            full = self._close()
-            self._open()
+            with self._still() as stood:
+                full = self._close()
+                self._open()
+            self.blind += not stood
             self.copies.add(full)
 
     def stop(self) -> Copies:
-        """Ends the last window; work on the GPU has to be done by then."""
-        elapsed = time.monotonic() - self._began
-        events = self._close()
-        self.watched = min(1.0, self._seen / elapsed)
-        self.copies.add(events)
+        """Ends the last window."""
+        self.copies.add(self._close())
         return self.copies
 
     def _open(self) -> None:
@@ -104,7 +125,9 @@ class CopyWatch:
         self._window = time.monotonic()
 
     def _close(self) -> Iterable[Any]:
-        self._seen += time.monotonic() - self._window
+        import torch  # noqa: PLC0415  only where it is used
+
+        torch.cuda.synchronize(self._device)
         self._profiler.stop()
         events: Iterable[Any] = self._profiler.profiler.kineto_results.events()
         return events

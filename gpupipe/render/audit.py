@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from gpupipe.media.timeline import Window
 from gpupipe.media.weigh import video_bytes
+from gpupipe.render.board import PARTS
+from gpupipe.render.watch import WAIT, current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gpupipe.device.copies import CopyWatch
+    from gpupipe.device.copies import Copies, CopyWatch
     from gpupipe.plan import Plan
     from gpupipe.render.progress import Progress
+    from gpupipe.render.watch import Watch
 
 ALLOWED, SPARE = 1.02, 1_000_000
 """Copies may have so many times the bitstream's bytes, and so many bytes for tables and settings."""
+PATIENCE, _LOOK = 10.0, 0.02
+"""Seconds that lanes have to come to a stand, and between looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +42,7 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What was copied during a run, in bytes; for the part of a run that was not watched, as in the rest."""
+    """What was copied during a run, in bytes."""
 
     device: str
     to_device: Direction | None
@@ -43,8 +50,8 @@ class AuditReport:
     to_host: Direction | None
     """Beside the encoded output."""
     within_device: int
-    watched: float
-    """Share of the run's time in which copies were counted."""
+    blind: int
+    """How often lanes did not stand still while the counting was read out: what they copied then is missing."""
     within_limits: bool
     message: str
 
@@ -80,7 +87,7 @@ class CopyAudit:
         if self._plan.device != "cpu":
             from gpupipe.device.copies import CopyWatch  # noqa: PLC0415  a run on the CPU needs none
 
-            self._watch = CopyWatch()
+            self._watch = CopyWatch(self._plan.device, still)
             self._watch.start()
         return self
 
@@ -105,26 +112,54 @@ class CopyAudit:
         plan = self._plan
         if self._watch is None:
             message = "nothing to audit: the run is on the CPU, so nothing is copied to or from a GPU"
-            return AuditReport(plan.device, None, None, 0, 1.0, within_limits=True, message=message)
-        copies, watched = self._watch.copies, self._watch.watched
+            return AuditReport(plan.device, None, None, 0, 0, within_limits=True, message=message)
+        copies, blind = self._watch.copies, self._watch.blind
         taken = video_bytes(plan.source.path, Window(plan.start_pts, plan.end_pts))
-        to_device = Direction(round(copies.to_device / watched), taken)
-        to_host = Direction(round(copies.to_host / watched), video_bytes(output) if output is not None else 0)
+        to_device = Direction(copies.to_device, taken)
+        to_host = Direction(copies.to_host, video_bytes(output) if output is not None else 0)
         within = to_device.within_limit and to_host.within_limit
-        message = _verdict(plan, to_device, to_host)
-        if watched < 0.995:
-            message += f" (counted in {watched:.0%} of the time and extrapolated)"
-        return AuditReport(
-            plan.device, to_device, to_host, round(copies.within / watched), watched, within_limits=within,
-            message=message,
-        )  # fmt: skip
+        message = _verdict(plan, to_device, to_host, copies)
+        if blind:
+            message += f" (at least: {blind} times lanes went on while the counting was read out)"
+        return AuditReport(plan.device, to_device, to_host, copies.within, blind, within_limits=within, message=message)
 
 
-def _verdict(plan: Plan, to_device: Direction, to_host: Direction) -> str:
+@contextmanager
+def still() -> Iterator[bool]:
+    """All lanes of this thread's run stand between two batches meanwhile; says whether they came to a stand."""
+    watch = current()
+    if watch is None:
+        yield True
+        return
+    watch.held = True
+    try:
+        yield _stands(watch)
+    finally:
+        watch.held = False
+
+
+def _stands(watch: Watch) -> bool:
+    """A lane that was woken may not know it yet, so three looks in a row count."""
+    until, looks = time.monotonic() + PATIENCE, 0
+    while looks < 3:
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOOK)
+        now = watch.read()
+        others = [lane.state for lane in now.lanes if lane.kind not in ("run", "writer")]
+        busy = any(state != "done" and not state.startswith(WAIT) for state in others)
+        work = any(waiting for queue, waiting in now.queues.items() if queue != PARTS)
+        looks = looks + 1 if not busy and not work else 0
+    return True
+
+
+def _verdict(plan: Plan, to_device: Direction, to_host: Direction, copies: Copies) -> str:
     limit = f"{ALLOWED:g} times the bitstream and {SPARE // 1_000_000} MB"
     if to_device.within_limit and to_host.within_limit:
         return f"each way at most {limit}: pixels stayed on the GPU"
-    why = [f"{plan.decoder} decodes {plan.decoder_reason}"] if not to_device.within_limit else []
+    why = []
+    if not to_device.within_limit:
+        why.append(f"{plan.decoder} decodes {plan.decoder_reason}, {copies.mostly('to_device')}")
     if not to_host.within_limit:
-        why.append(f"{plan.encoder.encoder} encodes: {plan.encoder_reason}")
+        why.append(f"{plan.encoder.encoder} encodes: {plan.encoder_reason}, {copies.mostly('to_host')}")
     return f"more than {limit}: {'; '.join(why)}"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from gpupipe.render.progress import StopFlag
     from gpupipe.render.slabs import Slabs
 
+PARTS = "encoded parts"
+"""Name of the queue to the writer."""
 POLL = 0.2
 """Seconds between looks at the stop flag while the writer waits."""
 WAITING_BYTES = WAITING * 3 // 4
@@ -97,7 +99,7 @@ class Board:
         self._parts = _Parts()
         if (watch := crew.watch) is not None:
             watch.expect(len(segments))
-            watch.queue("encoded parts", self._parts)
+            watch.queue(PARTS, self._parts)
         self._results = crew.meeting()
         """Where the writer waits for parts."""
 
@@ -149,7 +151,8 @@ class Board:
 
         Raises HaltedError where the run is over.
         """
-        if self._crew.halted or not self._has_room(index):
+        self._crew.stand()
+        if not self._has_room(index):
             with self._tickets:
                 self._tickets.until(lambda: self._has_room(index), "the writer")
 
@@ -220,7 +223,7 @@ class Board:
             check_stop(stop)
             with self._results:
                 if not known():
-                    before = enter(WAIT + "encoded parts")
+                    before = enter(WAIT + PARTS)
                     self._results.wait_for(lambda: self._crew.halted or known(), POLL)
                     enter(before)
                 self._crew.check()

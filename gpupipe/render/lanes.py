@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 STATES = {"runner": "decode", "unload": "download", "encode": "encode"}
 """What lanes do that wait for nobody, by what they are called: `runner-0` and so on."""
+STAND = 0.005
+"""Seconds between looks whether a run that stands still may go on."""
 
 
 class HaltedError(Exception):
@@ -67,6 +70,16 @@ class Crew:
         for meeting in meetings:
             with meeting:
                 meeting.notify_all()
+
+    def stand(self) -> None:
+        """For lanes between two batches: waits while the run is held still. Raises HaltedError where it is over."""
+        if self.watch is not None and self.watch.held:
+            before = enter(WAIT + "the audit")
+            while self.watch.held and not self.halted:
+                time.sleep(STAND)
+            enter(before)
+        if self.halted:
+            raise HaltedError
 
     def check(self) -> None:
         """Raises the first error of any lane."""

@@ -93,8 +93,7 @@ class Shelf(Board):
 
     def wait_for_room(self, index: int) -> None:  # noqa: ARG002  files have room
         """See `Board`."""
-        if self._crew.halted:
-            raise HaltedError
+        self._crew.stand()
 
     def deliver(self, index: int, number: int, part: Part) -> None:
         """See `Board`."""

@@ -175,6 +175,8 @@ class Watch:
     """Called at each of them, by whichever thread it happens in."""
     models: dict[str, ModelUse] = field(default_factory=dict)
     """Networks that run, by name."""
+    held: bool = False
+    """Lanes are to stand still between two batches; see `Crew.stand`."""
     _began: float = field(default_factory=time.perf_counter)
     _ended: float | None = None
     _lanes: list[LaneClock] = field(default_factory=list)

@@ -10,7 +10,12 @@ import pytest
 
 from gpupipe.cli import WARNED
 from gpupipe.cli import run as verb
+from gpupipe.device.copies import Copies
 from gpupipe.render.audit import AuditReport, CopyAudit, Direction
+
+
+def event(name: str, size: int) -> SimpleNamespace:
+    return SimpleNamespace(name=lambda: name, metadata_json=lambda: f'"bytes": {size}')
 
 
 def test_on_the_cpu_one_line_says_that_there_is_nothing_to_audit(cli, clip, config, tmp_path):
@@ -46,7 +51,7 @@ def test_copies_beyond_the_limit_count_as_a_warning_under_strict(cli, clip, conf
     class Pixels(CopyAudit):
         def report(self, output):
             return AuditReport(
-                "cuda:0", Direction(9, 5), Direction(10**9, 10**6), 7, 1.0, within_limits=False, message="pixels"
+                "cuda:0", Direction(9, 5), Direction(10**9, 10**6), 7, 0, within_limits=False, message="pixels"
             )
 
     monkeypatch.setattr(verb, "CopyAudit", Pixels)
@@ -65,12 +70,17 @@ def test_what_is_said_of_pixels_that_pass_through_the_host(clip) -> None:
         encoder=SimpleNamespace(encoder="libx264"), time_base=Fraction(1),
     )  # fmt: skip
     audit = CopyAudit(plan)
-    copies = SimpleNamespace(to_device=10**9, to_host=10**9, within=5)
-    audit._watch = SimpleNamespace(copies=copies, watched=0.5)
+    copies = Copies()
+    for kind, size, count in (("HtoD", 3_110_400, 300), ("HtoD", 1_000, 9), ("DtoH", 3_000_000, 400), ("DtoD", 5, 1)):
+        copies.add([event(f"Memcpy {kind} (a -> b)", size)] * count)
+    audit._watch = SimpleNamespace(copies=copies, blind=2)
     report = audit.report(clip)
-    assert (report.to_device.copied, report.to_host.copied, report.within_device) == (2 * 10**9, 2 * 10**9, 10)
+    assert (report.to_device.copied, report.to_host.copied) == (300 * 3_110_400 + 9_000, 400 * 3_000_000)
+    assert report.within_device == 5
     assert not report.within_limits
     assert report.message == (
-        "more than 1.02 times the bitstream and 1 MB: libav decodes on the CPU, since NVDEC does not decode prores; "
-        "libx264 encodes: named in the config (counted in 50% of the time and extrapolated)"
+        "more than 1.02 times the bitstream and 1 MB: libav decodes on the CPU, since NVDEC does not decode prores, "
+        "933,120,000 bytes in 300 of 2,097,152 or more each and 9,000 bytes in 9 of 512 or more each; "
+        "libx264 encodes: named in the config, 1,200,000,000 bytes in 400 of 2,097,152 or more each "
+        "(at least: 2 times lanes went on while the counting was read out)"
     )
