@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gpupipe.device.copies import Copies, CopyWatch
+    from gpupipe.device.copies import CopyWatch
     from gpupipe.plan import Plan
     from gpupipe.render.progress import Progress
     from gpupipe.render.watch import Watch
@@ -33,6 +33,8 @@ class Direction:
 
     copied: int
     compressed: int
+    mostly: str = ""
+    """Which copies these were, in words."""
 
     @property
     def within_limit(self) -> bool:
@@ -67,9 +69,10 @@ class AuditReport:
         ]
 
 
-def _row(name: str, way: Direction, what: str) -> str:
+def _row(name: str, way: Direction, stream: str) -> str:
     ratio = f" (x {way.copied / way.compressed:.3f})" if way.compressed else ""
-    return f"copies   {name}  {way.copied:>18,} bytes; the {what}'s bitstream {way.compressed:>16,}{ratio}"
+    what = f"; {way.mostly}" if way.mostly else ""
+    return f"copies   {name}  {way.copied:>18,} bytes; the {stream}'s bitstream {way.compressed:>16,}{ratio}{what}"
 
 
 class CopyAudit:
@@ -115,10 +118,11 @@ class CopyAudit:
             return AuditReport(plan.device, None, None, 0, 0, within_limits=True, message=message)
         copies, blind = self._watch.copies, self._watch.blind
         taken = video_bytes(plan.source.path, Window(plan.start_pts, plan.end_pts))
-        to_device = Direction(copies.to_device, taken)
-        to_host = Direction(copies.to_host, video_bytes(output) if output is not None else 0)
+        to_device = Direction(copies.to_device, taken, copies.mostly("to_device"))
+        given = video_bytes(output) if output is not None else 0
+        to_host = Direction(copies.to_host, given, copies.mostly("to_host"))
         within = to_device.within_limit and to_host.within_limit
-        message = _verdict(plan, to_device, to_host, copies)
+        message = _verdict(plan, to_device, to_host)
         if blind:
             message += f" (at least: {blind} times lanes went on while the counting was read out)"
         return AuditReport(plan.device, to_device, to_host, copies.within, blind, within_limits=within, message=message)
@@ -153,13 +157,13 @@ def _stands(watch: Watch) -> bool:
     return True
 
 
-def _verdict(plan: Plan, to_device: Direction, to_host: Direction, copies: Copies) -> str:
+def _verdict(plan: Plan, to_device: Direction, to_host: Direction) -> str:
     limit = f"{ALLOWED:g} times the bitstream and {SPARE // 1_000_000} MB"
     if to_device.within_limit and to_host.within_limit:
         return f"each way at most {limit}: pixels stayed on the GPU"
     why = []
     if not to_device.within_limit:
-        why.append(f"{plan.decoder} decodes {plan.decoder_reason}, {copies.mostly('to_device')}")
+        why.append(f"{plan.decoder} decodes {plan.decoder_reason}")
     if not to_host.within_limit:
-        why.append(f"{plan.encoder.encoder} encodes: {plan.encoder_reason}, {copies.mostly('to_host')}")
+        why.append(f"{plan.encoder.encoder} encodes: {plan.encoder_reason}")
     return f"more than {limit}: {'; '.join(why)}"

@@ -77,10 +77,13 @@ def test_what_is_said_of_pixels_that_pass_through_the_host(clip) -> None:
     report = audit.report(clip)
     assert (report.to_device.copied, report.to_host.copied) == (300 * 3_110_400 + 9_000, 400 * 3_000_000)
     assert report.within_device == 5
+    wide = "933,120,000 bytes in 300 of 2,097,152 or more each and 9,000 bytes in 9 of 512 or more each"
+    assert report.to_device.mostly == wide
+    assert report.lines()[0].endswith(f"; {wide}")
+    assert report.lines()[1].endswith("; 1,200,000,000 bytes in 400 of 2,097,152 or more each")
     assert not report.within_limits
     assert report.message == (
-        "more than 1.02 times the bitstream and 1 MB: libav decodes on the CPU, since NVDEC does not decode prores, "
-        "933,120,000 bytes in 300 of 2,097,152 or more each and 9,000 bytes in 9 of 512 or more each; "
-        "libx264 encodes: named in the config, 1,200,000,000 bytes in 400 of 2,097,152 or more each "
+        "more than 1.02 times the bitstream and 1 MB: libav decodes on the CPU, since NVDEC does not decode prores; "
+        "libx264 encodes: named in the config "
         "(at least: 2 times lanes went on while the counting was read out)"
     )
