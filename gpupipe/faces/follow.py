@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch.nn import functional
 
 from gpupipe.faces.detect import overlaps
 from gpupipe.faces.found import joined, take
@@ -117,10 +118,12 @@ def chains(found: Tensor, first: int, length: int) -> Tensor:
         length: pictures of a chain, at most first + 1.
     """
     total, places = found.shape
+    # A place behind the last stands for nobody and leads to itself, so that each link is one look-up.
+    steps = functional.pad(torch.where(found >= 0, found, places), (0, 1), value=places)
     here = torch.arange(places, device=found.device).expand(total - first, places)
     links = [here]
     for back in range(length - 1):
-        step = found[first - back : total - back].gather(1, here.clamp(min=0))
-        here = torch.where(here >= 0, step, NOBODY)
+        here = steps[first - back : total - back].gather(1, here)
         links.append(here)
-    return torch.stack(links)
+    every = torch.stack(links)
+    return torch.where(every < places, every, NOBODY)

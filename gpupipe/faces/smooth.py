@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -53,28 +53,29 @@ def smoothed(faces: Faces, links: Tensor, calm: Calm) -> Faces:
     a, b, shift = linked.back(faces)
     least = 1 / known.flip(0).cumsum(0).flip(0).clamp(min=1)[..., None, None]
     size = linked(faces.sides)[0, ..., None, None].clamp(min=1e-3)
-    steady = _alpha(calm.slope)
-    value, speed = now[-1], torch.zeros_like(now[-1])
-    for ago in range(length - 2, -1, -1):
-        before = torch.addcmul(torch.addcmul(shift[ago], value, a[ago]), turned(value), b[ago])
+    steady, still = _alpha(calm.slope), _turns(calm.cutoff)
+    quick = _turns(calm.beta) / math.sqrt(now.shape[-1] * now.shape[-2]) / size  # a turn for a norm, not for a mean
+    value, speed, known = now[-1], torch.zeros_like(now[-1]), known[..., None, None]
+    for ago in range(length - 2, -1, -1):  # few steps, since each is one of Python's for every link
+        before = torch.addcmul(torch.addcmul(shift[ago], value, a[ago]), value.flip(-1), b[ago])
         away = now[ago] - before
-        speed = speed + steady * (away - speed)
-        pace = speed.square().mean((-1, -2), keepdim=True).sqrt() / size
-        weight = torch.maximum(_alpha(calm.cutoff + calm.beta * pace), least[ago])
-        filled = known[ago + 1][..., None, None]
-        value = torch.where(filled, before + weight * away, now[ago])
-        speed = torch.where(filled, speed, 0.0)
+        speed = torch.lerp(speed, away, steady)
+        turn = torch.linalg.vector_norm(speed, dim=(-1, -2), keepdim=True) * quick + still
+        weight = torch.maximum(turn / (turn + 1), least[ago])
+        value = torch.where(known[ago + 1], torch.addcmul(before, weight, away), now[ago])
+        speed = torch.where(known[ago + 1], speed, 0.0)
     recent = faces.map(lambda x: x[len(x) - count :])
     return replace(recent, points=value[:, :, :5], boxes=value[:, :, 5:].reshape(count, places, 4))
 
 
-Number = TypeVar("Number", float, "Tensor")
+def _turns(cutoff: float) -> float:
+    """Radians a picture of cycles a picture."""
+    return 2 * math.pi * cutoff
 
 
-def _alpha(cutoff: Number) -> Number:
+def _alpha(cutoff: float) -> float:
     """Weight of the newest value at a cutoff in cycles a picture: equation 4 with a period of one."""
-    turn = 2 * math.pi * cutoff
-    return turn / (turn + 1)
+    return _turns(cutoff) / (_turns(cutoff) + 1)
 
 
 class _Linked:
@@ -91,9 +92,9 @@ class _Linked:
         return values.flatten(0, 1)[self._at]
 
     def back(self, faces: Faces) -> tuple[Tensor, Tensor, Tensor]:
-        """How a point p of the picture before comes to each: shift + a * p + b * `turned(p)`; 0, 1, 0 where unknown.
+        """How a point p of the picture before comes to each: a * p + b * (its y, its x) + shift; 1, 0, 0 where unknown.
 
-        (length, N, K, 1, 2), and (length, N, K, 1, 1) both of a and b.
+        (length, N, K, 1, 1) of a, (length, N, K, 1, 2) of the others. b times the two is `turned(p)` as often.
         """
         known = self(faces.motion)[..., None, :]
         found = known[..., 4:] > 0
@@ -103,7 +104,7 @@ class _Linked:
         centre = self(faces.centres)[..., None, :]
         here = centre + known[..., 2:4]
         shift = centre - torch.addcmul(a * here, b, turned(here))
-        return a, b, torch.where(found, shift, 0.0)
+        return a, torch.cat((-b, b), -1), torch.where(found, shift, 0.0)
 
 
 def averaged(values: Tensor, links: Tensor) -> Tensor:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _WHERE = "stages.face"
 _CROPS, _LOOKS = 16, 4
 """Most faces that a network gets at once, and crops of each that are looked at again."""
+_PIXELS = 8 << 18
+"""Most of crops that a network for large ones gets at once: eight of 512 x 512."""
 
 
 def build(stage: Face, source: FrameFormat) -> Line:
@@ -198,7 +200,7 @@ def _work(stage: Face, side: int, source: FrameFormat) -> tuple[list[Callable[[t
             calls.append(partial(operate.sized, side=wanted))
         network = network_of(_network(operation, where), slot)
         profile = Profile(
-            1 if slot.single else _together(stage.rows, source), wanted, wanted,
+            1 if slot.single else max(1, min(_together(stage.rows, source), _PIXELS // wanted**2)), wanted, wanted,
             _precision(source, half=slot.half), source.device,
         )  # fmt: skip
         side = rehearsed(network, slot, wanted, where)
