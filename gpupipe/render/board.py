@@ -28,7 +28,7 @@ PARTS = "encoded parts"
 """Name of the queue to the writer."""
 POLL = 0.2
 """Seconds between looks at the stop flag while the writer waits."""
-WAITING_BYTES = WAITING * 3 // 4
+WAITING_BYTES = WAITING * 11 // 16
 """Of encoded pictures beyond which runners wait. What they have in flight then, and the segment that is being written,
 come on top of it: together not much more than WAITING, however slow the writer is."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gpupipe.codecs.base import Packet
 
-SLAB = 4 << 20
+SLAB = 2 << 20
 """Bytes of a slab, which holds pictures of one segment: those are written, and so given up, one after another."""
 _PADDING = 64
 """Bytes behind a packet that libav's readers may touch."""

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -14,14 +15,18 @@ from typing import TYPE_CHECKING
 
 import av
 import pytest
+from patience import until
 
 from gpupipe.config import parse_config
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
+from gpupipe.plan.host import WAITING
+from gpupipe.plan.memory import ENCODE_LANES, SLOTS
 from gpupipe.render import render
-from gpupipe.render.board import Board, Part
-from gpupipe.render.lanes import Crew
+from gpupipe.render import slabs as slabs_module
+from gpupipe.render.board import WAITING_BYTES, Board, Part
+from gpupipe.render.lanes import Channel, Crew
 from gpupipe.render.slabs import SLAB, Slabs
 
 if TYPE_CHECKING:
@@ -42,7 +47,7 @@ def facts(one: av.Packet) -> tuple:
 def test_packets_are_what_they_were_and_their_slabs_come_back() -> None:
     slabs = Slabs(4 * SLAB + 5)
     assert slabs.size == slabs.free == 4 * SLAB
-    given = [packet(700_000, pts) for pts in range(10)]
+    given = [packet(350_000, pts) for pts in range(10)]
     kept = slabs.keep(0, given)
     assert [facts(one) for one in kept] == [facts(one) for one in given]
     assert not any(a is b for a, b in zip(kept, given, strict=True))
@@ -60,9 +65,9 @@ def test_packets_are_what_they_were_and_their_slabs_come_back() -> None:
 
 
 def test_a_batch_in_one_piece_of_memory_is_copied_in_one_piece() -> None:
-    slabs, whole = Slabs(4 * SLAB), random.Random(1).randbytes(9_000_000)
+    slabs, whole = Slabs(4 * SLAB), random.Random(1).randbytes(4_500_000)
     view, given = memoryview(whole), []
-    for pts, (begin, end) in enumerate(pairwise(range(0, len(whole) + 1, 900_000))):
+    for pts, (begin, end) in enumerate(pairwise(range(0, len(whole) + 1, 450_000))):
         one = av.Packet(view[begin:end])
         one.pts = one.dts = pts
         one.time_base = Fraction(1, 25)
@@ -71,7 +76,7 @@ def test_a_batch_in_one_piece_of_memory_is_copied_in_one_piece() -> None:
     kept = slabs.keep(3, [*given[:7], apart, *given[7:]])
     assert [facts(one) for one in kept] == [facts(one) for one in [*given[:7], apart, *given[7:]]]
     steps = [b.buffer_ptr - a.buffer_ptr for a, b in pairwise(kept)]
-    assert steps.count(900_000) == 6  # four to a slab, three and the one apart and one more, the last two
+    assert steps.count(450_000) == 6  # four to a slab, three and the one apart and one more, the last two
     assert slabs.free == SLAB
 
 
@@ -139,7 +144,7 @@ assert taken - before >= 32 * SLAB
 data = bytes(150_000)
 kept = []
 while slabs.free:
-    kept += slabs.keep(0, [av.Packet(data) for _ in range(27)])
+    kept += slabs.keep(0, [av.Packet(data) for _ in range(13)])
 assert resident_bytes() - taken < {SLAB // 2}, resident_bytes() - taken
 del kept
 slabs.close(0)
@@ -151,9 +156,64 @@ assert resident_bytes() - before < {SLAB}
     assert done.returncode == 0, done.stderr
 
 
+class Chip:
+    """Stands for a GPU's lanes: runners whose batches go by one channel to lanes that encode them."""
+
+    def __init__(self, board: Board, crew: Crew, sessions: int, parts: int, data: bytes) -> None:
+        self.board, self.parts, self.data, self.most, self._left = board, parts, data, 0, sessions
+        self._jobs: Channel[tuple[int, int]] = Channel(crew, SLOTS * sessions)
+        self._counting = threading.Lock()
+        for n in range(sessions):
+            crew.start(f"runner-{n}", self._run)
+        for n in range(ENCODE_LANES):
+            crew.start(f"encode-{n}", self._encode)
+
+    def _run(self) -> None:
+        while (index := self.board.take()) is not None:
+            for number in range(self.parts):
+                self.board.wait_for_room(index)
+                self._jobs.put((index, number))
+            self.board.complete(index, self.parts)
+        with self._counting:
+            self._left -= 1
+            if not self._left:
+                self._jobs.close()
+
+    def _encode(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self.board.deliver(*job, Part([av.Packet(self.data) for _ in range(16)], (0,) * 16, None))
+            self.most = max(self.most, self.board._waiting)
+
+
+def test_whatever_may_wait_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """14 sessions, 304 pictures a segment and a writer that stalls; a sixteenth of a GPU's run in all sizes."""
+    scale, sessions = 16, 14
+    monkeypatch.setattr(slabs_module, "SLAB", SLAB // scale)
+    slabs = Slabs(WAITING // scale)
+    keep, strays = slabs.keep, []
+
+    def kept(segment: int, packets: list[av.Packet]) -> list[av.Packet]:
+        found = keep(segment, packets)
+        strays.extend(one for one, before in zip(found, packets, strict=True) if one is before)
+        return found
+
+    monkeypatch.setattr(slabs, "keep", kept)
+    limit = WAITING_BYTES // scale
+    with Crew() as crew:
+        board = Board(crew, tuple(range(3 * sessions)), 2 * sessions, limit=limit, runners=sessions, slabs=slabs)
+        chip = Chip(board, crew, sessions, 19, bytes(150_000 // scale))
+        for at, _ in enumerate(board.in_order(threading.Event())):
+            if at in (0, 200):
+                assert until(lambda: board._waiting >= limit)
+                time.sleep(0.2)  # it goes on as far as it may
+    assert limit <= chip.most <= WAITING // scale
+    assert strays == []
+
+
 def test_a_run_writes_the_same_file_from_slabs(tmp_path: Path, sample_clip, monkeypatch: pytest.MonkeyPatch) -> None:
     config = parse_config({
         "segments": {"seconds": 1}, "sessions": 2, "resume": "off", "output": {"video": {"encoder": "prores_torch"}},
+        "stages": [{"resize": {"width": 64, "height": 36}}],
     })  # fmt: skip
     plan = make_plan(config, probe(sample_clip(3)), tmp_path / "slabs.mov", device="cpu")
     assert plan.sessions == 2
