@@ -81,14 +81,15 @@ def motion(faces: Faces, here: Pyramid, there: Pyramid) -> Motion:
         weight = _shown(here, patch, patch.at(still, none)) * _shown(there, patch, patch.at(turn, shift))
         part = weight.mean(-1)
         weight = weight / weight.sum(-1, keepdim=True).clamp(min=1)
-        model = _normalised(_values(here, patch, patch.at(still, none)), weight)
+        root = weight.sqrt()
+        model = _normalised(_values(here, patch, patch.at(still, none)), weight, root)
         fit = _fit(model, weight, side)
         for _ in range(rounds):
-            seen = _normalised(_values(there, patch, patch.at(turn, shift)), weight)
+            seen = _normalised(_values(there, patch, patch.at(turn, shift)), weight, root)
             move, change = (fit @ (seen - model)[..., None]).view(*half.shape, 2, 2).clamp(-0.5, 0.5).unbind(2)
             turn = _times(turn, _inverse(change + still))
             shift = shift - patch.reach[..., None] * _times(turn, move)
-        seen = _normalised(_values(there, patch, patch.at(turn, shift)), weight)
+        seen = _normalised(_values(there, patch, patch.at(turn, shift)), weight, root)
         alike = (seen * model * weight).sum(-1)
     fine = torch.isfinite(shift).all(-1) & (alike > _ALIKE) & (part > _SEEN)
     turn, shift = torch.where(fine[..., None], turn, still), torch.where(fine[..., None], shift, 0.0)
@@ -166,10 +167,11 @@ def _values(pictures: Pyramid, patch: _Patch, places: Tensor) -> Tensor:
     return functional.grid_sample(pictures.atlas, grid, padding_mode="border", align_corners=False)[:, 0]
 
 
-def _normalised(patch: Tensor, weight: Tensor) -> Tensor:
-    """Of mean 0 and mean square 1, by weights that add up to one."""
+def _normalised(patch: Tensor, weight: Tensor, root: Tensor) -> Tensor:
+    """Of mean 0 and mean square 1, by weights that add up to one, and their roots."""
     away = patch - (patch * weight).sum(-1, keepdim=True)
-    return away / (away.square() * weight).sum(-1, keepdim=True).sqrt().clamp(min=1e-3)
+    spread: Tensor = torch.linalg.vector_norm(away * root, dim=-1, keepdim=True)
+    return away / spread.clamp(min=1e-3)
 
 
 def _fit(model: Tensor, weight: Tensor, side: int) -> Tensor:

@@ -56,7 +56,9 @@ def build(stage: Face, source: FrameFormat) -> Line:
     detector = _detector(stage, (wide, high), source, -(-stage.rows // following.every), "whole pictures")
     identity = _identity(stage, source) if stage.identifies else None
     size, much = (source.width, source.height), _together(stage.rows, source)
-    closer = _detector(stage, (SIDE, SIDE), source, _LOOKS * much, "faces") if settings.detect.refine else None
+    room = max(_CROPS, stage.rows * wide * high // SIDE**2)  # crops take no more memory than pictures do
+    looks = min(_LOOKS * much, room)
+    closer = _detector(stage, (SIDE, SIDE), source, looks, "faces") if settings.detect.refine else None
     sight = Sight(
         detector, following, size, embed=identity, width=identity.width if identity else 0,
         refine=None if closer is None else Refine(closer, device),
