@@ -28,7 +28,7 @@ MATRIX: dict[str, tuple[str, str, int, str]] = {
     "h264": ("h264", "mjpeg", 9000, f"{ALL},host-pipe,host-pipe-threads"),
     "hevc": ("hevc", "mjpeg", 12000, ALL),
     "hevc10-4k": ("hevc10-4k", "mjpeg", 4200, "decode,convert-2"),
-    "x264": ("h264", "x264", 900, "whole,encoder-alone"),
+    "x264": ("h264", "x264", 1800, "whole,encoder-alone"),
 }
 """By name: codec of the clip, encoder, frames, rows. A session is planned for every 300 frames, and 14 on an H200."""
 CHECKED = 12

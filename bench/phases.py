@@ -149,7 +149,7 @@ PHASES: dict[str, Phase] = {
     "growth": Phase(110, _pytest("growth", *ALONE), verdicts.tests),
     "profile-mjpeg": _profile("profile-mjpeg", "mjpeg"),
     "hevc10-4k": _matrix("hevc10-4k", 95),
-    "x264": _matrix("x264", 60),
+    "x264": _matrix("x264", 90),
     "models": Phase(
         215,
         _script("models", *_MODELS, "--pipeline", "1200", quick=(*_MODELS[:4], "--size", "64x48", "--pipeline", "12",

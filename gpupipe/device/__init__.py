@@ -53,15 +53,18 @@ def pick_devices(wanted: tuple[str, ...] | str) -> tuple[str, ...]:
     return tuple(pick_device(one) for one in wanted)
 
 
-def open_lane(device: str) -> Lane:
-    """A lane of ordered work on `cpu` or `cuda:N`. Raises DeviceError where torch cannot use that GPU."""
+def open_lane(device: str, *, priority: int = 0) -> Lane:
+    """A lane of ordered work on `cpu` or `cuda:N`. Raises DeviceError where torch cannot use that GPU.
+
+    See `cuda.CudaLane` for `priority`; the CPU has none.
+    """
     if device == "cpu":
         from gpupipe.device.cpu import CpuLane  # noqa: PLC0415
 
         return CpuLane()
     from gpupipe.device.cuda import CudaLane  # noqa: PLC0415  imports torch
 
-    return CudaLane(device)
+    return CudaLane(device, priority=priority)
 
 
 def enter_device(device: str) -> None:

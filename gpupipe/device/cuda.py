@@ -24,17 +24,17 @@ class CudaLane:
 
     Args:
         device: cuda:N.
-        urgent: its kernels go before those of other lanes.
+        priority: 0 or less; of kernels that wait for room on the GPU those of the lowest number go first.
 
     Raises DeviceError where torch was built without CUDA or cannot use that GPU.
     """
 
-    def __init__(self, device: str, *, urgent: bool = False) -> None:
+    def __init__(self, device: str, *, priority: int = 0) -> None:
         self.device = device
         try:
             torch.cuda.init()  # type: ignore[no-untyped-call]
             enter_context(torch.device(device).index or 0)
-            self.stream: Any = torch.cuda.Stream(device=device, priority=-1 if urgent else 0)  # type: ignore[no-untyped-call]
+            self.stream: Any = torch.cuda.Stream(device=device, priority=priority)  # type: ignore[no-untyped-call]
         except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
             message = f"torch cannot use {device}: {first_line(error)}"
             raise CapabilityError(message, hint="install a CUDA build of torch") from None

@@ -84,7 +84,7 @@ class DeviceRunner:
         self._free = jobs.crew.meeting()
         """Where the runner waits for a slot."""
         video = plan.source.video
-        self._lane = CudaLane(plan.device, urgent=True)
+        self._lane = CudaLane(plan.device, priority=-2)
         self._format = surface_format(video, plan.device)
         device_steps = _on_device(plan)
         self._chain, self._memories = compute.chain, compute.chain.remember()

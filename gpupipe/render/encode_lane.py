@@ -48,10 +48,12 @@ class EncodeLane:
         self, plan: Plan, board: Board, jobs: Channel[Job], encoders: EncoderSessions | Callable[[Lane], Encoder]
     ) -> None:
         self._board, self._jobs = board, jobs
-        self._lane = open_lane(plan.device)
+        # Its kernels are small beside a batch's, and slots wait for them; decoders' are smaller, and engines wait.
+        self._lane = open_lane(plan.device, priority=-1)
         # One that serves the whole run takes its memory now, before decoders run and would wait for it.
         self._encoders = encoders if isinstance(encoders, EncoderSessions) else None
         self._encoder: Encoder | None = None if isinstance(encoders, EncoderSessions) else encoders(self._lane)
+        self._had_one = False
         self._packets: list[Packet] = []
         self._pts: tuple[int, ...] = ()
 
@@ -64,7 +66,9 @@ class EncodeLane:
 
     def _do(self, job: Job) -> None:
         if self._encoder is None and self._encoders is not None:
-            self._encoder = self._encoders.open(job.index, self._lane)
+            if self._had_one:  # an encoder of PyAV's refers to itself, and an x264 holds some hundred MB
+                gc.collect()
+            self._encoder, self._had_one = self._encoders.open(job.index, self._lane), True
         encoder = self._encoder
         assert encoder is not None
         if job.batch is not None:
@@ -80,8 +84,6 @@ class EncodeLane:
         if self._encoders is not None:
             self._encoder = None
             self._encoders.close(encoder)
-            del encoder
-            gc.collect()  # an encoder of PyAV's refers to itself, and an x264 holds some hundred MB
 
     def _deliver(self, job: Job, encoder: Encoder) -> None:
         part = Part(self._packets, self._pts, None if self._board.begun else encoder)
