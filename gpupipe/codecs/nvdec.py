@@ -13,6 +13,7 @@ import av.error
 from gpupipe.codecs import pynv
 from gpupipe.codecs.leading import Leading
 from gpupipe.codecs.nvdec_support import CODECS, StreamFacts, supports, surface_format
+from gpupipe.codecs.parameter_sets import beside, complete
 from gpupipe.codecs.sequence import base_layer, layered, signature
 from gpupipe.device.driver import primary_context, same_context
 from gpupipe.errors import DeviceError, device_failure, first_line
@@ -87,6 +88,8 @@ class NvdecDecoder:
         self._time_base, self._journal, self._lane = time_base, journal, lane
         self._library = library or pynv.load()
         self._filter = _filters(stream)
+        self._sets = beside(self._codec, stream.codec_context.extradata or b"")
+        """Put before the first packet that a session is given where that has none."""
         self._sequence = b""
         self._leading = Leading(self._codec)
         self._holds = False
@@ -182,6 +185,8 @@ class NvdecDecoder:
                 continue
             self._last = data.pts = unit.pts + _TIME_OFFSET
             data.bsl_data, data.bsl = unit.address, unit.size
+            if not self._holds:
+                self._headed(data, string_at(unit.address, unit.size))
             self._times[self._last] = None if unit.discard else (unit.pts, unit.duration)
             yield from self._decoded(data, unit.pts, steady=True)
         yield from self._drain(steady=True)
@@ -199,6 +204,8 @@ class NvdecDecoder:
             head = bytes(packet)
             self._layered = layered(self._codec, head)
             sequence = signature(self._codec, head)
+            if self._sets and not sequence and not self._sequence:
+                sequence = signature(self._codec, self._sets)
             if sequence and self._sequence and sequence != self._sequence:
                 yield from self._drain()
                 self._reopen()
@@ -238,9 +245,19 @@ class NvdecDecoder:
         data = self._library.PacketData()
         data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, self._last
         if self._layered:
-            self._kept = av.Packet(base_layer(bytes(packet)))
-            data.bsl_data, data.bsl = self._kept.buffer_ptr, self._kept.buffer_size
+            self._keep(data, base_layer(bytes(packet)))
+        if not self._holds:
+            self._headed(data, string_at(data.bsl_data, data.bsl))
         return data
+
+    def _headed(self, data: Any, unit: bytes) -> None:
+        """Puts parameter sets before the first packet of a session that knows none yet, see `parameter_sets`."""
+        if self._sets and not complete(self._codec, unit):
+            self._keep(data, self._sets + unit)
+
+    def _keep(self, data: Any, unit: bytes) -> None:
+        self._kept = av.Packet(unit)
+        data.bsl_data, data.bsl = self._kept.buffer_ptr, self._kept.buffer_size
 
     def _drain(self, *, steady: bool = False) -> Iterator[Surface]:
         """Gives every picture that the session still holds; what never came out is reported."""

@@ -11,11 +11,11 @@ import ctypes
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpupipe.codecs.base import AccessUnit
+from gpupipe.codecs.parameter_sets import START_CODE, described
 from gpupipe.codecs.sequence import signature
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from gpupipe.codecs.base import Packet
 
-_START_CODE = b"\x00\x00\x00\x01"
 _LENGTH = struct.Struct(">I")
 MOST = 64 << 20
 """Bytes that are read at once, for each decoder; a segment with more is demuxed packet by packet."""
@@ -94,50 +93,6 @@ class Packed(NamedTuple):
     """The sequence parameter sets, as `codecs.sequence.signature` gives them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ParameterSets:
-    """What a sample description (avcC, hvcC) holds."""
-
-    units: tuple[bytes, ...]
-    length_size: int
-    kinds: frozenset[int]
-    """NAL unit types of parameter sets."""
-
-    def annexb(self) -> bytes:
-        return b"".join(_START_CODE + unit for unit in self.units)
-
-
-def _unit(data: bytes, at: int) -> tuple[bytes, int]:
-    """The NAL unit behind a two-byte length, and where the next one begins."""
-    end = at + 2 + (data[at] << 8 | data[at + 1])
-    return data[at + 2 : end], end
-
-
-def _avcc(data: bytes) -> _ParameterSets:
-    """ISO/IEC 14496-15, 5.3.3.1."""
-    at, units = 5, []
-    for mask in (0x1F, 0xFF):  # SPS, then PPS
-        count, at = data[at] & mask, at + 1
-        for _ in range(count):
-            unit, at = _unit(data, at)
-            units.append(unit)
-    return _ParameterSets(tuple(units), (data[4] & 3) + 1, frozenset({7, 8, 13, 15}))
-
-
-def _hvcc(data: bytes) -> _ParameterSets:
-    """ISO/IEC 14496-15, 8.3.3.1."""
-    at, units = 23, []
-    for _ in range(data[22]):
-        count, at = data[at + 1] << 8 | data[at + 2], at + 3
-        for _ in range(count):
-            unit, at = _unit(data, at)
-            units.append(unit)
-    return _ParameterSets(tuple(units), (data[21] & 3) + 1, frozenset({32, 33, 34}))
-
-
-_DESCRIPTIONS = {"h264": _avcc, "hevc": _hvcc}
-
-
 class PackedReader:
     """Reads spans of one file.
 
@@ -149,10 +104,7 @@ class PackedReader:
     def __init__(self, path: Path, stream: av.VideoStream) -> None:
         self._codec = codec = stream.codec_context.codec.canonical_name
         extradata = stream.codec_context.extradata or b""
-        self._sets: _ParameterSets | None = None
-        if extradata[:1] == b"\x01" and codec in _DESCRIPTIONS:
-            with suppress(IndexError):  # cut short: libav knows what to make of it
-                self._sets = _DESCRIPTIONS[codec](extradata)
+        self._sets = described(codec, extradata)
         self._hevc = codec == "hevc"
         self._file = path.open("rb", buffering=0)
         self._buffer, self._address = bytearray(), 0
@@ -167,7 +119,7 @@ class PackedReader:
         That is where the index does not say where they are, other streams lie thickly between them, or they hold what
         a bitstream filter has to look at: other parameter sets, layers, damage.
         """
-        if self._sets is None or self._sets.length_size != len(_START_CODE) or not _dense(span):
+        if self._sets is None or self._sets.length_size != len(START_CODE) or not _dense(span):
             return None
         index, first, last = span
         begin, end = index.position[first], index.position[last - 1] + index.size[last - 1]
@@ -204,7 +156,7 @@ class PackedReader:
                 return False  # a layer above the first
             if kind in sets.kinds and bytes(buffer[at + 4 : after]) not in sets.units:
                 return False
-            buffer[at : at + 4] = _START_CODE
+            buffer[at : at + 4] = START_CODE
             at = after
         return at == end
 

@@ -1,0 +1,278 @@
+"""Wherever NVDEC's session begins, it is given parameter sets before the first picture, whatever the container.
+
+Its parser is a named double: one that forgets all sets at an end of stream, as NVIDIA's own source does (`EndOfStream`
+in vk_video_samples), shows nothing as long as it has none, and shows every picture else. libav decodes for it what it
+is fed, so that times and pixels can be compared (the real one: tests/gpu/test_segmented_gpu.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from ctypes import string_at
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import av
+import numpy as np
+import pytest
+from av.codec.context import Flags
+
+from gpupipe.codecs import nvdec
+from gpupipe.codecs.parameter_sets import beside, complete, described
+from gpupipe.codecs.sei import START, VCL, nal_type
+from gpupipe.device.cpu import CpuLane
+from gpupipe.format import PIXEL_FORMATS, FrameFormat
+from gpupipe.journal import Journal
+from gpupipe.media.probe import probe
+from gpupipe.media.segments import SegmentReader, cut, timetable
+from gpupipe.media.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from gpupipe.media.segments import Segment, Timetable
+    from gpupipe.media.source import SourceInfo
+
+COUNT, GOP, W, H = 48, 12, 192, 160
+SETS = {"h264": [7, 8], "hevc": [32, 33, 34]}
+IDR = {"h264": (5,), "hevc": (19, 20)}
+OPEN = {
+    "h264": ("libx264", {"x264-params": "open-gop=1:keyint=12:min-keyint=12:bframes=3:scenecut=0"}),
+    "hevc": (
+        "libx265",
+        {
+            "preset": "ultrafast",
+            "x265-params": "keyint=12:min-keyint=12:scenecut=0:bframes=4:open-gop=1:log-level=none",
+        },
+    ),
+}
+
+
+class Forgetful:
+    """NVDEC's parser as far as parameter sets go."""
+
+    def __init__(self, owner: SimpleNamespace, codec: str) -> None:
+        self.owner, self.codec = owner, codec
+        self.begin()
+
+    def begin(self) -> None:
+        self.context = av.CodecContext.create(self.codec, "r")
+        self.context.flags |= Flags.output_corrupt
+        self.context.thread_count = 1
+        self.first = True
+
+    def Decode(self, data: SimpleNamespace) -> list[SimpleNamespace]:  # noqa: N802  the library's name
+        if not data.bsl:
+            found = self.shown(self.context.decode(None)) if not self.first else []
+            self.begin()
+            return found
+        unit = string_at(data.bsl_data, data.bsl)
+        if self.first:
+            self.owner.begun.append(unit)
+        self.first = False
+        self.owner.fed.append(unit)
+        if len(self.owner.fed) in self.owner.bad:
+            raise RuntimeError("HandlePictureDecode :\nError code : 1")
+        packet = av.Packet(unit)
+        packet.pts = data.pts
+        try:
+            return self.shown(self.context.decode(packet))
+        except av.error.InvalidDataError:
+            return []
+
+    def shown(self, frames: list[av.VideoFrame]) -> list[SimpleNamespace]:
+        found = []
+        for frame in frames:
+            self.owner.pictures[frame.pts - nvdec._TIME_OFFSET] = frame.to_ndarray()
+            found.append(
+                SimpleNamespace(getPTS=lambda pts=frame.pts: pts, format="Pixel_Format.NV12", GetPtrToPlane=lambda _: 0)
+            )
+        return found
+
+    def GetWidth(self) -> int:  # noqa: N802
+        return W
+
+    def GetHeight(self) -> int:  # noqa: N802
+        return H
+
+
+def library(codec: str, *bad: int) -> SimpleNamespace:
+    """Fails at the packets, counted from one, that it is told to."""
+    owner = SimpleNamespace(fed=[], begun=[], pictures={}, bad=bad)
+    owner.cudaVideoCodec = SimpleNamespace(HEVC="HEVC", H264="H264")
+    owner.PacketData = lambda: SimpleNamespace(bsl=0, bsl_data=0, pts=0)
+    owner.CreateDecoder = lambda **_: Forgetful(owner, codec)
+    return owner
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    folder, made = tmp_path_factory.mktemp("sets"), {}
+
+    def of(codec: str, form: str) -> Path:
+        path = folder / f"{codec}.{form}"
+        if path not in made:
+            made[path] = True
+            encoded(codec, path)
+        return path
+
+    return of
+
+
+def encoded(codec: str, path: Path) -> None:
+    encoder, options = OPEN[codec]
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream(encoder, rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = W, H, "yuv420p"
+        for number in range(COUNT):
+            y, x = np.mgrid[0 : H * 3 // 2, 0:W]
+            picture = (128 + 60 * np.sin((x + 3 * number) / 19) * np.cos((y + number) / 13)).astype(np.uint8)
+            frame = av.VideoFrame.from_ndarray(picture, format="yuv420p")
+            frame.pts, frame.time_base = number, Fraction(1, 25)
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvdec, "primary_context", lambda _: 0)
+
+
+def decoder(stream: av.VideoStream, journal: Journal, lib: SimpleNamespace) -> nvdec.NvdecDecoder:
+    source = FrameFormat(PIXEL_FORMATS["nv12"], W, H)
+    return nvdec.NvdecDecoder(stream, source, stream.time_base, journal, CpuLane(), library=lib)
+
+
+def kinds(codec: str, unit: bytes) -> list[int]:
+    return [nal_type(codec, unit, m.end()) for m in START.finditer(unit)]
+
+
+def parts(path: Path) -> tuple[SourceInfo, Timetable, tuple[Segment, ...]]:
+    info = probe(path)
+    times = timetable(info)
+    return info, times, cut(times, Window(None, None), Fraction(GOP, 25), info.video.time_base)
+
+
+def given(tested: nvdec.NvdecDecoder, reader: SegmentReader, segment: Segment) -> Iterator[int]:
+    packed = reader.packed(segment)
+    if packed is not None:
+        yield from (surface.pts for surface in tested.packed(*packed))
+        return
+    for packet in itertools.chain(reader.packets(segment), [None]):
+        yield from (surface.pts for surface in tested.surfaces(packet))
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("form", ["mp4", "mov", "mkv"])
+@pytest.mark.parametrize("codec", list(OPEN))
+def test_every_segment_begins_with_them_and_is_whole(clip, codec: str, form: str, fresh: bool) -> None:
+    """By one decoder that was tried on the first key frame and is kept open, and by one for each segment."""
+    path = clip(codec, form)
+    info, times, segments = parts(path)
+    assert len(segments) == COUNT // GOP
+    with av.open(str(path)) as container:
+        whole = {frame.pts: frame.to_ndarray() for frame in container.decode(video=0)}
+    assert not all(times.keyframes.values()), "no GOP is open, so nothing is tested"
+    journal, lib, found = Journal(), library(codec), []
+    reader = SegmentReader(info)
+    tested = decoder(reader.video_stream, journal, lib)
+    if not fresh:
+        tested.rehearse(reader.peek())
+    lib.pictures.clear()
+    lib.begun.clear()
+    for segment in segments[2:] + segments[:2]:
+        if fresh:
+            tested.close()
+            tested = decoder(reader.video_stream, journal, lib)
+        window = Window(segment.start, segment.end)
+        own = [pts for pts in given(tested, reader, segment) if window.holds(pts)]
+        tested.restart()
+        assert own == [pts for pts in times.pts if window.holds(pts)]
+        for pts in own:
+            assert np.array_equal(lib.pictures[pts], whole[pts]), pts
+        found += own
+    assert sorted(found) == list(times.pts)
+    assert len(lib.begun) == len(segments)
+    heads = [list(itertools.takewhile(lambda k: k not in VCL[codec], kinds(codec, unit))) for unit in lib.begun]
+    assert all([k for k in head if k in SETS[codec]] == SETS[codec] for head in heads), heads
+    assert len(journal) == 0
+    tested.close()
+    reader.close()
+
+
+def nals(unit: bytes) -> list[bytes]:
+    starts = [m.end() for m in START.finditer(unit)]
+    return [unit[a : b - 3].rstrip(b"\x00") for a, b in zip(starts, [*starts[1:], len(unit) + 3], strict=True)]
+
+
+@pytest.mark.parametrize("codec", list(OPEN))
+def test_all_containers_feed_the_same(clip, codec: str) -> None:
+    """What is read at once (MP4) and packet by packet (Matroska), every NAL unit of every segment but repeated sets."""
+    fed = []
+    for form in ("mp4", "mkv"):
+        info, _, segments = parts(clip(codec, form))
+        reader, lib = SegmentReader(info), library(codec)
+        tested = decoder(reader.video_stream, Journal(), lib)
+        for segment in segments:
+            list(given(tested, reader, segment))
+            tested.restart()
+        assert (reader.packed(segments[1]) is None) == (form == "mkv")
+        fed.append([nals(unit) for unit in lib.fed])
+        reader.close()
+        tested.close()
+    vcl = [[[n for n in unit if nal_type(codec, n, 0) in VCL[codec]] for unit in units] for units in fed]
+    assert vcl[0] == vcl[1]
+    assert {n for unit in fed[0] for n in unit} == {n for unit in fed[1] for n in unit}
+
+
+@pytest.mark.parametrize("form", ["mp4", "mkv"])
+def test_a_session_that_takes_the_place_of_a_failed_one_gets_them(clip, form: str) -> None:
+    """The next key frame is that of an open GOP, and no IDR picture follows in the whole file."""
+    path = clip("h264", form)
+    info, times, (segment, *_) = parts(path)
+    whole = cut(times, Window(None, None), Fraction(10**6), info.video.time_base)[0]
+    assert segment.end is not None
+    reader, lib, journal = SegmentReader(info), library("h264", 6), Journal()
+    tested = decoder(reader.video_stream, journal, lib)
+    found = list(given(tested, reader, whole))
+    assert [pts for pts in found if pts >= segment.end] == [pts for pts in times.pts if pts >= segment.end]
+    assert [[k for k in kinds("h264", unit) if k in SETS["h264"]] for unit in lib.begun] == [SETS["h264"]] * 2
+    assert not set(IDR["h264"]) & set(kinds("h264", lib.begun[1]))
+    assert journal.entries["decode-error"].count > 0
+    tested.close()
+    reader.close()
+
+
+def unit(codec: str, *types: int) -> bytes:
+    return b"".join(b"\x00\x00\x01" + bytes((k if codec == "h264" else k << 1, 1)) + b"\x80" for k in types)
+
+
+@pytest.mark.parametrize(
+    ("codec", "types", "whole"),
+    [
+        ("h264", (9, 7, 8, 6, 5), True),
+        ("h264", (6, 1), False),
+        ("h264", (7, 1, 8), False),  # one that comes behind the picture is of no use to it
+        ("h264", (8, 7), True),
+        ("h264", (), False),
+        ("hevc", (35, 32, 33, 34, 21), True),
+        ("hevc", (33, 34, 21), False),
+        ("mpeg2video", (7,), True),
+    ],
+)
+def test_whether_an_access_unit_has_all(codec: str, types: tuple[int, ...], whole: bool) -> None:
+    assert complete(codec, unit(codec, *types)) == whole
+
+
+def test_what_a_container_gives_beside_the_packets(clip) -> None:
+    for codec, wanted in SETS.items():
+        with av.open(str(clip(codec, "mkv"))) as container:
+            extradata = container.streams.video[0].codec_context.extradata
+        sets = beside(codec, extradata)
+        assert [k for k in kinds(codec, sets) if k in wanted] == wanted
+        assert beside(codec, sets) == sets
+        assert beside("av1", sets) == b""
+        assert described(codec, extradata[:20]) is None
+        assert beside(codec, b"") == beside(codec, extradata[:20]) == b""
