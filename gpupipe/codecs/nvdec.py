@@ -187,7 +187,8 @@ class NvdecDecoder:
             data.bsl_data, data.bsl = unit.address, unit.size
             if not self._holds:
                 self._headed(data, string_at(unit.address, unit.size))
-            self._times[self._last] = None if unit.discard else (unit.pts, unit.duration)
+            hidden = unit.discard or self._hidden(unit.pts)
+            self._times[self._last] = None if hidden else (unit.pts, unit.duration)
             yield from self._decoded(data, unit.pts, steady=True)
         yield from self._drain(steady=True)
 
@@ -227,7 +228,7 @@ class NvdecDecoder:
         else:
             self._last = packet.pts + _TIME_OFFSET
             shown = (packet.pts, packet.duration or 0)
-        self._times[self._last] = None if packet.is_discard else shown
+        self._times[self._last] = None if packet.is_discard or self._hidden(packet.pts) else shown
         yield from self._decoded(self._data(packet), packet.pts)
 
     def _barred(self, data: bytes, pts: int | None, *, key: bool) -> bool:
@@ -235,10 +236,17 @@ class NvdecDecoder:
 
         Its picture belongs to the part before, or no decoder has it; only where a session was replaced it is a loss.
         """
-        barred = self._leading.bars(data, key=key)
+        barred = self._leading.bars(data, pts, key=key)
         if barred and self._leading.lost:
             self._lost(pts)
         return barred
+
+    def _hidden(self, pts: int | None) -> bool:
+        """Whether a picture is decoded and not shown, see `Leading`; a loss as above."""
+        hidden = self._leading.hides(pts)
+        if hidden and self._leading.lost:
+            self._lost(pts)
+        return hidden
 
     def _data(self, packet: Packet) -> Any:
         """The library's packet; it points into memory that is kept until the next one."""

@@ -42,7 +42,7 @@ class Segment:
     start: int | None
     end: int | None
     frames: int
-    """Pictures it holds, counted in the container: a segment that renders another number is not accepted."""
+    """Pictures it holds, counted in the container: where another number is rendered, a warning tells it."""
     closed: bool
     """Whether all its pictures are stored before the key frame at `end`, so that reading can stop there."""
     lead: int | None = None

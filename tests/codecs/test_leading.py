@@ -257,8 +257,8 @@ def test_which_are_barred(fed: list[int], barred: list[int]) -> None:
     found = []
     for number, kind in enumerate(fed):
         key = 16 <= kind <= CRA
-        if leading.asks(key=key) and leading.bars(unit(35) + unit(kind), key=key):
+        if leading.asks(key=key) and leading.bars(unit(35) + unit(kind), number, key=key):
             found.append(number)
     assert found == barred
-    assert not nvdec.Leading("h264").asks(key=True)
+    assert not nvdec.Leading("vp9").asks(key=True)
     assert slice_type(b"\x00\x00\x01") is None

@@ -1,28 +1,22 @@
 """Wherever NVDEC's session begins, it is given parameter sets before the first picture, whatever the container.
 
-Its parser is a named double: one that forgets all sets at an end of stream, as NVIDIA's own source does (`EndOfStream`
-in vk_video_samples), shows nothing as long as it has none, and shows every picture else. libav decodes for it what it
-is fed, so that times and pixels can be compared (the real one: tests/gpu/test_segmented_gpu.py).
+Its parser is a named double, see `nvdec_double` (the real one: tests/gpu/test_segmented_gpu.py).
 """
 
 from __future__ import annotations
 
 import itertools
-from ctypes import string_at
 from fractions import Fraction
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import av
 import numpy as np
 import pytest
-from av.codec.context import Flags
+from nvdec_double import H, W, decoder, library
 
 from gpupipe.codecs import nvdec
 from gpupipe.codecs.parameter_sets import beside, complete, described
 from gpupipe.codecs.sei import START, VCL, nal_type
-from gpupipe.device.cpu import CpuLane
-from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.media.segments import SegmentReader, cut, timetable
@@ -35,7 +29,7 @@ if TYPE_CHECKING:
     from gpupipe.media.segments import Segment, Timetable
     from gpupipe.media.source import SourceInfo
 
-COUNT, GOP, W, H = 48, 12, 192, 160
+COUNT, GOP = 48, 12
 SETS = {"h264": [7, 8], "hevc": [32, 33, 34]}
 IDR = {"h264": (5,), "hevc": (19, 20)}
 OPEN = {
@@ -48,63 +42,6 @@ OPEN = {
         },
     ),
 }
-
-
-class Forgetful:
-    """NVDEC's parser as far as parameter sets go."""
-
-    def __init__(self, owner: SimpleNamespace, codec: str) -> None:
-        self.owner, self.codec = owner, codec
-        self.begin()
-
-    def begin(self) -> None:
-        self.context = av.CodecContext.create(self.codec, "r")
-        self.context.flags |= Flags.output_corrupt
-        self.context.thread_count = 1
-        self.first = True
-
-    def Decode(self, data: SimpleNamespace) -> list[SimpleNamespace]:  # noqa: N802  the library's name
-        if not data.bsl:
-            found = self.shown(self.context.decode(None)) if not self.first else []
-            self.begin()
-            return found
-        unit = string_at(data.bsl_data, data.bsl)
-        if self.first:
-            self.owner.begun.append(unit)
-        self.first = False
-        self.owner.fed.append(unit)
-        if len(self.owner.fed) in self.owner.bad:
-            raise RuntimeError("HandlePictureDecode :\nError code : 1")
-        packet = av.Packet(unit)
-        packet.pts = data.pts
-        try:
-            return self.shown(self.context.decode(packet))
-        except av.error.InvalidDataError:
-            return []
-
-    def shown(self, frames: list[av.VideoFrame]) -> list[SimpleNamespace]:
-        found = []
-        for frame in frames:
-            self.owner.pictures[frame.pts - nvdec._TIME_OFFSET] = frame.to_ndarray()
-            found.append(
-                SimpleNamespace(getPTS=lambda pts=frame.pts: pts, format="Pixel_Format.NV12", GetPtrToPlane=lambda _: 0)
-            )
-        return found
-
-    def GetWidth(self) -> int:  # noqa: N802
-        return W
-
-    def GetHeight(self) -> int:  # noqa: N802
-        return H
-
-
-def library(codec: str, *bad: int) -> SimpleNamespace:
-    """Fails at the packets, counted from one, that it is told to."""
-    owner = SimpleNamespace(fed=[], begun=[], pictures={}, bad=bad)
-    owner.cudaVideoCodec = SimpleNamespace(HEVC="HEVC", H264="H264")
-    owner.PacketData = lambda: SimpleNamespace(bsl=0, bsl_data=0, pts=0)
-    owner.CreateDecoder = lambda **_: Forgetful(owner, codec)
-    return owner
 
 
 @pytest.fixture(scope="module")
@@ -149,11 +86,6 @@ def encoded(codec: str, path: Path) -> None:
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvdec, "primary_context", lambda _: 0)
-
-
-def decoder(stream: av.VideoStream, journal: Journal, lib: SimpleNamespace) -> nvdec.NvdecDecoder:
-    source = FrameFormat(PIXEL_FORMATS["nv12"], W, H)
-    return nvdec.NvdecDecoder(stream, source, stream.time_base, journal, CpuLane(), library=lib)
 
 
 def kinds(codec: str, unit: bytes) -> list[int]:
@@ -249,11 +181,54 @@ def test_a_session_that_takes_the_place_of_a_failed_one_gets_them(clip, form: st
     tested = decoder(reader.video_stream, journal, lib)
     found = list(given(tested, reader, whole))
     assert [pts for pts in found if pts >= segment.end] == [pts for pts in times.pts if pts >= segment.end]
+    lost = [pts for pts in times.pts if pts not in found]
+    assert f"pts {max(lost)}" in journal.entries["decode-error"].places
+    assert journal.entries["decode-error"].count == 1 + len(lost)  # one tells of the failure
     assert [[k for k in kinds("h264", unit) if k in SETS["h264"]] for unit in lib.begun] == [SETS["h264"]] * 2
     assert not set(IDR["h264"]) & set(kinds("h264", lib.begun[1]))
-    assert journal.entries["decode-error"].count > 0
     tested.close()
     reader.close()
+
+
+def behind(path: Path, out: Path) -> list[tuple[int, bool]]:
+    """The packets from the second key frame on, as a file of their own; their pts, and whether they are key frames."""
+    rows = []
+    with av.open(str(path)) as container, av.open(str(out), "w") as file:
+        stream = container.streams.video[0]
+        copy = file.add_stream_from_template(stream)
+        for packet in container.demux(stream):
+            if packet.size and (rows or (packet.is_keyframe and packet.pts > 0)):
+                rows.append((packet.pts, packet.is_keyframe))
+                packet.stream = copy
+                file.mux(packet)
+    return rows
+
+
+@pytest.mark.parametrize("form", ["mp4", "mkv"])
+@pytest.mark.parametrize("codec", list(OPEN))
+def test_a_file_that_begins_in_an_open_gop_is_shown_as_libav_does(clip, tmp_path, codec: str, form: str) -> None:
+    """Read in one go and at once; what refers back is neither shown nor told, since no decoder has it."""
+    path = tmp_path / f"begins.{form}"
+    rows = behind(clip(codec, form), path)
+    leading = [pts for pts, _ in rows if pts < rows[0][0]]
+    assert leading
+    with av.open(str(path)) as container:
+        wanted = {frame.pts: frame.to_ndarray() for frame in container.decode(video=0)}
+    assert len(wanted) == len(rows) - len(leading)
+    info, times, _ = parts(path)
+    whole = cut(times, Window(None, None), Fraction(10**6), info.video.time_base)[0]
+    for at_once in (False, True):
+        lib, journal, reader = library(codec), Journal(), SegmentReader(info)
+        tested = decoder(reader.video_stream, journal, lib)
+        if at_once:
+            found = list(given(tested, reader, whole))
+        else:
+            found = [s.pts for p in [*reader.packets(whole), None] for s in tested.surfaces(p)]
+        assert found == list(wanted)
+        assert all(np.array_equal(lib.pictures[pts], wanted[pts]) for pts in found)
+        assert len(journal) == 0
+        tested.close()
+        reader.close()
 
 
 def unit(codec: str, *types: int) -> bytes:

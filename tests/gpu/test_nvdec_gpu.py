@@ -92,10 +92,23 @@ def test_generated_files_are_identical(case: tuple, generated) -> None:
     assert len(gpu.planes) == 30
 
 
-def test_a_file_that_begins_in_an_open_group_is_identical(generated, tmp_path: Path) -> None:
+OPEN = [
+    GENERATED[2],
+    (
+        "libx264",
+        "yuv420p",
+        322,
+        182,
+        {"x264-params": "open-gop=1:keyint=8:min-keyint=8:bframes=3:b-pyramid=2:scenecut=0"},
+    ),
+]
+
+
+@pytest.mark.parametrize("case", OPEN, ids=lambda c: c[0])
+def test_a_file_that_begins_in_an_open_group_is_identical(case: tuple, generated, tmp_path: Path) -> None:
     """The pictures behind its first key frame refer to what was cut away: libav leaves them out."""
     path, packets, keys = tmp_path / "rest.mkv", 0, 0
-    with av.open(str(generated(*GENERATED[2]))) as container, av.open(str(path), "w") as out:
+    with av.open(str(generated(*case))) as container, av.open(str(path), "w") as out:
         stream = container.streams.video[0]
         copy = out.add_stream_from_template(stream)
         for packet in container.demux(stream):
