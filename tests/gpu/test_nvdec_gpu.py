@@ -99,7 +99,7 @@ OPEN = [
         "yuv420p",
         322,
         182,
-        {"x264-params": "open-gop=1:keyint=8:min-keyint=8:bframes=3:b-pyramid=2:scenecut=0"},
+        {"x264-params": "open-gop=1:keyint=8:min-keyint=8:bframes=3:b-adapt=0:scenecut=0"},
     ),
 ]
 
