@@ -35,6 +35,8 @@ class Run:
     """Seconds before `began`."""
     cores: float
     """CPU seconds of the process over seconds."""
+    closing: float = 0.0
+    """Seconds behind `ended` until all was closed."""
 
     @property
     def rate(self) -> float:
@@ -43,8 +45,8 @@ class Run:
 
     @property
     def whole_rate(self) -> float:
-        """Frames a second with start-up."""
-        return self.frames / (self.ended - self.began + self.startup)
+        """Frames a second with start-up and end."""
+        return self.frames / (self.ended - self.began + self.startup + self.closing)
 
 
 class Stopwatch:
@@ -65,10 +67,11 @@ class Stopwatch:
 
     def run(self, frames: int, startup: float | None = None) -> Run:
         """The last frame is done. `startup` says when all was open, where `open` was not called."""
-        ended, cpu = self._ended or (time.monotonic(), time.process_time())
+        now = time.monotonic(), time.process_time()
+        ended, cpu = self._ended or now
         cores = (cpu - self._cpu) / (ended - self._began)
         began = self._began if startup is None else self._made + startup
-        return Run(frames, began, ended, began - self._made, cores)
+        return Run(frames, began, ended, began - self._made, cores, now[0] - ended)
 
 
 class Discard:

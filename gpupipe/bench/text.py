@@ -99,9 +99,13 @@ def notes(report: Report) -> Iterator[str]:
     if report.tried and decode is not None:
         tried = ", ".join(f"{n}: {rate(value)}" for n, value in report.tried.items())
         yield f"Decode only by sessions, one run each: {tried}; rows take {decode.sessions}."
-    yield "Rates count from when files, decoders, graphs and encoders are open; cores: CPU cores kept busy."
+    yield (
+        "Rates count from when files, decoders, graphs and encoders are open until the file has its name; cores: CPU "
+        "cores kept busy."
+    )
     if whole is not None and whole.whole_rate is not None and whole.startup is not None:
-        yield f"With start-up ({whole.startup.median:.2f} s) the whole makes {rate(whole.whole_rate.median)} frames/s."
+        begin, all_in_all = whole.startup.median, rate(whole.whole_rate.median)
+        yield f"With start-up ({begin:.2f} s) and until all is closed the whole makes {all_in_all} frames/s."
     if report.not_measured:
         yield f"Not measured: {'; '.join(report.not_measured)}."
 

@@ -77,7 +77,7 @@ def waiting_bytes(result: FrameFormat, frames: int, room: Room | None) -> int:
 
     Args:
         result: what is encoded.
-        frames: of the run.
+        frames: that wait at most.
         room: what is left of the host's memory; None where the system does not say.
     """
     most = WAITING if room is None else min(WAITING, int(_WAITING_PART * room.left))

@@ -57,19 +57,19 @@ def device_budget(
 
 def host_budget(
     config: Config, picture: FrameFormat, steps: Sequence[Step], sessions: int, *, decodes: bool, encodes: bool,
-    alone: int = 0,
+    waiting: int = 0,
 ) -> tuple[HostBudget, list[Notice]]:  # fmt: skip
     """How many of `sessions` the host has memory for, and the warning where that is not all that were asked for.
 
-    `picture` is the source's; `decodes` and `encodes` say what is done on the CPU, `alone` how many pictures are coded
-    by themselves and joined as they come.
+    `picture` is the source's; `decodes` and `encodes` say what is done on the CPU, `waiting` how many pictures, coded
+    by themselves, may wait for those before them.
     """
     room = next(iter(rooms(config.memory.host)), None)
     free = None if room is None else room.left
     result = next((step.source for step in reversed(steps) if step.kind == "download"),
                   steps[-1].target if steps else picture)  # fmt: skip
-    waiting = waiting_bytes(result, alone, room) if sessions > 1 else 0
-    cpu = HostNeed.of(picture, steps, decodes=decodes, encodes=encodes, free=free, waiting=waiting)
+    held = waiting_bytes(result, waiting, room) if sessions > 1 else 0
+    cpu = HostNeed.of(picture, steps, decodes=decodes, encodes=encodes, free=free, waiting=held)
     budget = fit_host(cpu, sessions, room)
     if budget.enough and (budget.sessions == sessions or config.sessions == "auto"):
         return budget, []

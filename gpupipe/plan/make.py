@@ -17,7 +17,7 @@ from gpupipe.plan.machine import device_budget, host_budget, kept, places_of
 from gpupipe.plan.model import Notice, Plan
 from gpupipe.plan.pictures import Chain, build_chain
 from gpupipe.plan.provenance import choose_provenance
-from gpupipe.plan.segments import choose_segments, graphable, keeps, lead_in
+from gpupipe.plan.segments import choose_segments, graphable, keeps, lead_in, most_waiting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,14 +59,15 @@ def make_plan(
     window = timeline.resolve_range(config.range.start, config.range.end, info)
     engines = nvdec_engines(info, place) if choice.on_device and decoder == "nvdec" else 0
     segments, sessions, cutting = choose_segments(
-        config, info, window, engines=engines, retimed=chain.retime is not None, lead=lead_in(chain.steps)
-    )
+        config, info, window, engines=engines, retimed=chain.retime is not None, lead=lead_in(chain.steps),
+        alone=encoder_facts(choice.encoder).alone,
+    )  # fmt: skip
     ledger = keeps(config, info, segments, on_device=engines > 0)
     alone = encoder_facts(choice.encoder).alone and not ledger
     host, short = host_budget(
         config, info.video.format, chain.steps, sessions,
         decodes=decoder == "libav", encodes=not choice.on_device,
-        alone=sum(segment.frames for segment in segments) if alone else 0,
+        waiting=most_waiting(segments, sessions) if alone else 0,
     )  # fmt: skip
     budget = device_budget(config, picture, chain.steps, choice.encoder, host.sessions, places=places)
     provenance, unsaid = choose_provenance(config.output, chain.steps, container)

@@ -25,16 +25,21 @@ if TYPE_CHECKING:
 BATCH_BYTES = 50 << 20
 SESSIONS_AN_ENGINE, WORTH_A_SESSION = 2, 300
 """Sessions that keep an NVDEC engine busy to the last frame; pictures that make up for opening another."""
+AHEAD = 2
+"""Segments that a session may be before the one that is written."""
 KEPT_LENGTH = Fraction(60)
 """Seconds of a segment that is cut only to be kept: few enough cuts to cost next to nothing, little work to lose."""
 WORTH_KEEPING = Fraction(60)
 """Seconds of a run above which `resume: auto` keeps segments."""
 SHORTEST, LONGEST = Fraction(1), Fraction(10)
 """Seconds of a segment under `segments: auto`: several for each session, so that all are busy to the end."""
+LONGEST_ALONE = Fraction(2)
+"""The same where pictures are coded by themselves, which a cut costs nothing: what waits for the writer is little, and
+so is what is left to write when the last of it is encoded."""
 
 
 def choose_segments(
-    config: Config, info: SourceInfo, window: Window, *, engines: int, retimed: bool, lead: int = 0
+    config: Config, info: SourceInfo, window: Window, *, engines: int, retimed: bool, lead: int = 0, alone: bool = False
 ) -> tuple[tuple[Segment, ...], int, str]:
     """(segments, most sessions that are of use, the reason in words); one open segment where the run is not cut.
 
@@ -49,6 +54,7 @@ def choose_segments(
         engines: decoders of the GPU; 0 where decoder or encoder run on the CPU.
         retimed: the chain has an fps stage.
         lead: pictures before a segment that its first one depends on.
+        alone: each picture is coded by itself.
 
     Raises PlanError where segments are asked for and the result could not be right.
     """
@@ -72,7 +78,9 @@ def choose_segments(
     elif not on_device:
         seconds, sessions = KEPT_LENGTH, config.sessions if isinstance(config.sessions, int) else 1
     else:
-        seconds = min(LONGEST, max(SHORTEST, len(times.pts) / info.video.rate / (4 * sessions)))
+        apart = keep or config.devices is not None  # each segment is then a file
+        longest = LONGEST_ALONE if alone and lead == 0 and not apart else LONGEST
+        seconds = min(longest, max(SHORTEST, len(times.pts) / info.video.rate / (4 * sessions)))
     segments = cut(times, window, seconds, info.video.time_base, lead)
     return segments, min(sessions, len(segments)), f"{len(segments)} at key frames"
 
@@ -98,6 +106,12 @@ def keeps(config: Config, info: SourceInfo, segments: Sequence[Segment], *, on_d
         return config.resume == "keep"
     long = sum(segment.frames for segment in segments) / info.video.rate > WORTH_KEEPING
     return len(segments) > 1 and long and not on_device
+
+
+def most_waiting(segments: Sequence[Segment], sessions: int) -> int:
+    """Pictures of finished and begun segments that may wait for those before them."""
+    longest = max((segment.frames for segment in segments), default=0)
+    return min(sum(segment.frames for segment in segments), AHEAD * sessions * longest)
 
 
 def _sessions(frames: int, engines: int) -> int:

@@ -121,23 +121,32 @@ def _at_once(plan: Plan, *, overwrite: bool, journal: Journal, stop: StopFlag, m
         if plan.device == "cpu" and len(plan.segments) > 1:  # each session, and each attempt, makes its own networks
             plan = decided(plan, journal)
         guard = stack.enter_context(Guard(plan))
-        while (tally := _attempt(guard, target.path, meter, journal=journal, stop=stop)) is None:
+        lanes = stack.enter_context(ExitStack())  # to close decoders takes half a second: after the file has its name
+        while (tally := _attempt(guard, target.path, lanes, meter, journal=journal, stop=stop)) is None:
             meter.restart()
             guard.tidy()
+        if plan.quality is not None:
+            lanes.close()  # measuring wants their memory
         scores = measured(plan, target.path, stop)
         size = target.commit()
+        meter.finish()
     return Outcome(tally, meter.shown, size, scores)
 
 
-def _attempt(guard: Guard, path: Path, meter: Meter, *, journal: Journal, stop: StopFlag) -> Tally | None:
-    """Writes the file; None where memory was short, and the guard has a smaller plan to write it anew with."""
+def _attempt(
+    guard: Guard, path: Path, lanes: ExitStack, meter: Meter, *, journal: Journal, stop: StopFlag
+) -> Tally | None:
+    """Writes the file; None where memory was short, and the guard has a smaller plan to write it anew with.
+
+    `lanes` closes what rendered it.
+    """
     plan = guard.plan
     try:
         with ExitStack() as stack:
             muxer = open_muxer(plan, path, journal)
             stack.callback(muxer.abort)
             if in_lanes(plan):
-                tally = render_segments(guard, muxer, stack, meter=meter, journal=journal, stop=stop)
+                tally = render_segments(guard, muxer, stack, lanes, meter=meter, journal=journal, stop=stop)
             else:
                 tally = _one_session(plan, muxer, stack, meter=meter, journal=journal, stop=stop)
             enter("close")

@@ -148,6 +148,7 @@ class Meter:
         """pts and time base of the last frame."""
         self.kept = 0
         """Frames that an earlier run had rendered."""
+        self._finished = False
 
     @property
     def elapsed(self) -> float:
@@ -194,7 +195,10 @@ class Meter:
             self._watch.written += packet.size
 
     def finish(self) -> None:
-        """The last report: all is done."""
+        """The last report: all is done. What is tidied up after it takes a while, so it is told once, when it is so."""
+        if self._finished:
+            return
+        self._finished = True
         if self._last is not None:
             pts, time_base = self._last
             self._at = float(pts * time_base)

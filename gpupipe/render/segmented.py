@@ -16,6 +16,7 @@ from gpupipe.errors import MediaError, SourceError
 from gpupipe.journal import Journal, Notes
 from gpupipe.media.demux import Demuxer
 from gpupipe.plan.memory import ENCODE_LANES, SLOTS
+from gpupipe.plan.segments import AHEAD
 from gpupipe.render.board import Board, Part
 from gpupipe.render.codecs import encoder_maker
 from gpupipe.render.copied import CopiedStreams
@@ -49,9 +50,9 @@ def in_lanes(plan: Plan) -> bool:
 
 
 def render_segments(
-    guard: Guard, muxer: Muxer, stack: ExitStack, *, meter: Meter, journal: Journal, stop: StopFlag
+    guard: Guard, muxer: Muxer, stack: ExitStack, lanes: ExitStack, *, meter: Meter, journal: Journal, stop: StopFlag
 ) -> Tally:
-    """Carries out a plan by lanes, and writes the joined stream in step with the copied ones.
+    """Carries out a plan by lanes, which `lanes` closes, and writes the joined stream in step with the copied ones.
 
     Where memory is short it goes on from what is written, with the guard's smaller plan.
     """
@@ -59,7 +60,7 @@ def render_segments(
     demuxer = stack.enter_context(Demuxer(plan.source, Journal(), range_start=plan.start_pts))
     copied = CopiedStreams(plan, demuxer, muxer)
     join = Join(plan, muxer, copied, journal)
-    while not _attempt(guard, join, meter, journal=journal, stop=stop):
+    while not _attempt(guard, join, lanes, meter, journal=journal, stop=stop):
         meter.again()
         guard.tidy()
     join.finish()
@@ -67,7 +68,7 @@ def render_segments(
     return Tally(meter.shown)
 
 
-def _attempt(guard: Guard, join: Join, meter: Meter, *, journal: Journal, stop: StopFlag) -> bool:
+def _attempt(guard: Guard, join: Join, lanes: ExitStack, meter: Meter, *, journal: Journal, stop: StopFlag) -> bool:
     """Starts lanes and writes what they give; False where memory was short and the guard has a smaller plan."""
     plan = guard.plan
     try:
@@ -86,6 +87,7 @@ def _attempt(guard: Guard, join: Join, meter: Meter, *, journal: Journal, stop: 
                 meter.wrote(new.packets)
                 if new.frames:
                     meter.count(new.frames, new.pts[-1], plan.encoder.time_base)
+            lanes.push(stack.pop_all())
     except Exception as error:
         if join.writing:
             raise
@@ -95,7 +97,7 @@ def _attempt(guard: Guard, join: Join, meter: Meter, *, journal: Journal, stop: 
 
 
 def _board(plan: Plan, crew: Crew, first: int = 0, slabs: Slabs | None = None) -> Board:
-    return Board(crew, plan.segments, 2 * plan.sessions, first=first, runners=plan.sessions, slabs=slabs)
+    return Board(crew, plan.segments, AHEAD * plan.sessions, first=first, runners=plan.sessions, slabs=slabs)
 
 
 def start_lanes(

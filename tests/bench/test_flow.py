@@ -27,7 +27,8 @@ def test_the_clock_stops_when_the_file_has_its_name(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(flow, "render", render)
     run = flow.written("the plan", None)
     assert (run.frames, run.startup, run.began, run.ended) == (90, 2.0, 102.0, 112.0)
-    assert (run.rate, run.whole_rate, run.cores) == (9.0, 7.5, 0.5)
+    assert (run.rate, run.cores, run.closing) == (9.0, 0.5, 50.0)
+    assert run.whole_rate == 90 / 62  # of the user's time nothing is left out
 
 
 def test_without_a_lap_it_stops_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

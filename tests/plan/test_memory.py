@@ -123,6 +123,23 @@ def test_free_memory_changes_neither_the_segments_nor_the_digest(gpu, corpus: Pa
     assert made[0].digest() == made[1].digest()
 
 
+def test_where_pictures_stand_alone_segments_are_short(gpu, tmp_path: Path, sample_clip) -> None:
+    """Little waits for the writer then; who keeps segments as files has fewer of them."""
+    gpu(7, 100 * GIB)
+    info, video = probe(sample_clip(70)), {"codec": "mjpeg", "encoder": "nvjpeg"}
+    made = {
+        resume: make_plan(
+            parse_config({"resume": resume, "sessions": 2, "output": {"video": video}}), info, tmp_path / "o.mov"
+        )
+        for resume in ("auto", "keep")
+    }
+    assert [made[resume].ledger for resume in made] == [False, True]
+    most = {resume: max(segment.frames for segment in plan.segments) / info.video.rate for resume, plan in made.items()}
+    assert most["auto"] <= 3 < 8 <= most["keep"]
+    waiting, longest = made["auto"].waiting_bytes, max(segment.frames for segment in made["auto"].segments)
+    assert 0 < waiting <= 4 * longest * made["auto"].encoder.input_format.frame_bytes // 16
+
+
 def test_on_the_cpu_none_of_a_gpu_is_planned(corpus: Path, tmp_path: Path) -> None:
     plan = make_plan(
         parse_config({}), probe(corpus / "files" / "rot180_3_frames.mov"), tmp_path / "o.mov", device="cpu"
