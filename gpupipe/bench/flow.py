@@ -120,9 +120,13 @@ def unwritten(plan: Plan, make: Callable[[Lane], Encoder], stop: StopFlag) -> Ru
 
 
 def written(plan: Plan, stop: StopFlag) -> Run:
-    """Carries a plan out, until its file has its name: memory is tidied up after that, as after an encoder alone."""
+    """Carries a plan out, until its file has its name: memory is tidied up after that, as after an encoder alone.
+
+    The file of the time before is removed first: to free some gigabytes of it is no part of a run.
+    """
+    plan.output.unlink(missing_ok=True)
     watch = Stopwatch()
-    result = render(plan, overwrite=True, journal=Journal(), stop=stop, progress=lambda _: watch.lap())
+    result = render(plan, overwrite=False, journal=Journal(), stop=stop, progress=lambda _: watch.lap())
     return watch.run(result.frames, result.startup)
 
 
