@@ -10,6 +10,7 @@ import av
 from av.format import Flags
 
 from gpupipe.codecs.matte import begins
+from gpupipe.codecs.refresh import Refresh
 from gpupipe.media.container import open_input, stream_notes
 from gpupipe.media.discontinuity import ClockRepair
 from gpupipe.media.probe import main_video
@@ -105,6 +106,7 @@ class Demuxer:
     def _open(self) -> None:
         self.container = open_input(self._info.path)
         self.video_stream = main_video(self.container, str(self._info.path))
+        self._refresh = Refresh(self.video_stream)
 
     def _rewind(self) -> None:
         """Opens anew: seeking to the start is not the start in every container (packets without timestamps there)."""
@@ -129,7 +131,9 @@ class Demuxer:
 
     def _begins(self, packet: Packet) -> bool:
         video = self._info.video
-        return begins(packet, video.codec) if video.format.alpha else packet.is_keyframe
+        if video.format.alpha:
+            return begins(packet, video.codec)
+        return packet.is_keyframe and not self._refresh.gradual(packet)
 
     @property
     def _jumpy(self) -> bool:

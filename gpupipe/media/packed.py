@@ -46,12 +46,12 @@ class PacketIndex:
     keys: array[int] = field(default_factory=lambda: array("q"))
     """Rows of key frames."""
 
-    def add(self, packet: Packet) -> bool:
-        """Takes the next packet; says whether it could be placed in time."""
+    def add(self, packet: Packet, *, key: bool) -> bool:
+        """Takes the next packet, with whether decoding may begin there; says whether it could be placed in time."""
         if packet.pts is None or packet.dts is None or (self.dts and packet.dts < self.dts[-1]):
             return False
         row = len(self.pts)
-        if packet.is_keyframe:
+        if key:
             self.keys.append(row)
         if packet.is_discard:
             self.discards.add(row)

@@ -13,6 +13,7 @@ from av.format import Flags
 from av.stream import Discard
 
 from gpupipe.codecs.matte import begins
+from gpupipe.codecs.refresh import Refresh
 from gpupipe.media.container import open_input
 from gpupipe.media.packed import Packed, PackedReader, PacketIndex, Span
 from gpupipe.media.probe import main_video
@@ -88,8 +89,9 @@ class _Census:
     obstacle: str | None = None
     index: PacketIndex | None = field(default_factory=PacketIndex)
 
-    def add(self, packet: Packet) -> None:
-        if self.index is not None and not self.index.add(packet):
+    def add(self, packet: Packet, *, key: bool) -> None:
+        """`key`: decoding may begin there."""
+        if self.index is not None and not self.index.add(packet, key=key):
             self.index = None
         if packet.pts is None:
             self.obstacle = "it has pictures without timestamps"
@@ -99,7 +101,7 @@ class _Census:
         if packet.is_discard:
             return
         self.shown.append(packet.pts)
-        if packet.is_keyframe:
+        if key:
             self.last_key = packet.pts
             self.keys[packet.pts] = True
         elif self.last_key is not None and packet.pts < self.last_key:
@@ -113,11 +115,12 @@ def timetable(info: SourceInfo) -> Timetable:
         if Flags(container.format.flags) & _UNCUT:
             return Timetable((), {}, f"{info.container} has no index to find key frames by")
         video = main_video(container, str(info.path))
+        refresh = Refresh(video)
         _only(container, video.index)
         try:
             for packet in container.demux(video):
                 if packet.size:
-                    census.add(packet)
+                    census.add(packet, key=packet.is_keyframe and not refresh.gradual(packet))
                     if alpha and packet.is_keyframe and not begins(packet, info.video.codec):
                         census.obstacle = "its alpha has key frames elsewhere"
         except av.FFmpegError as error:
@@ -201,6 +204,7 @@ class SegmentReader:
         self._container = open_input(info.path)
         self.video_stream = main_video(self._container, str(info.path))
         _only(self._container, self.video_stream.index)
+        self._refresh = Refresh(self.video_stream)
         self._lead_in = round(2 / info.video.time_base)
         self._earliest = info.video.start or 0
         self._peeked: Packet | None = None
@@ -231,7 +235,10 @@ class SegmentReader:
                 yield packet
 
     def _from(self, start: int | None) -> Iterator[Packet]:
-        """Containers seek by dts or by pts and may land late: then a little earlier is tried, at last the beginning."""
+        """Containers seek by dts or by pts and may land late, or where no picture is whole.
+
+        Then a little earlier is tried, at last the beginning.
+        """
         peeked, self._peeked = self._peeked, None
         moved, self._moved = self._moved, True
         if start is None and not moved:
@@ -244,7 +251,8 @@ class SegmentReader:
             self._container.seek(target, stream=self.video_stream, backward=True)
             packets = self._container.demux(self.video_stream)
             first = next(packets)
-            if (first.pts is not None and first.pts <= start) or target < self._earliest:
+            whole = not self._refresh.gradual(first)
+            if (first.pts is not None and first.pts <= start and whole) or target < self._earliest:
                 break
             target -= self._lead_in
         yield first
