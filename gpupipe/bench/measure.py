@@ -113,11 +113,14 @@ def bottleneck(found: tuple[Row, ...]) -> str:
     parts = {"decoding": rates.get("decode"), "the steps": rates[steps[-1].name] if steps else None,
              "the encoder": rates.get("encoder-alone")}  # fmt: skip
     known = {name: rate for name, rate in parts.items() if rate is not None}
-    if "whole" not in rates or len(known) < 2:
+    if len(known) + ("whole" in rates) < 2:
         return "not known: the whole and its parts were not all measured"
     slowest = min(known, key=lambda name: known[name])
-    limit, share = known[slowest], 100 * rates["whole"] / known[slowest]
+    limit = known[slowest]
     if slowest == "the steps" and limit > SAME_SPEED * known.get("decoding", 0):
         slowest = "decoding"  # which every row of a step includes
+    if "whole" not in rates:
+        return f"of what was measured {slowest} ({limit:.4g} frames/s)"
+    share = 100 * rates["whole"] / limit
     held = "" if share >= 100 * BOUND else ", so parts hold each other up too"
     return f"{slowest} ({limit:.4g} frames/s without what follows; the whole makes {share:.0f} % of that{held})"

@@ -160,6 +160,9 @@ def test_the_bottleneck_is_named():
     quick = row("encoder-alone", 4000, "limit")
     assert bottleneck((decode, row("warp", 990), row("whole", 980, "whole"), quick)).startswith("decoding (990")
     assert "hold each other up" in bottleneck((decode, row("warp", 990), row("whole", 500, "whole"), quick))
+    assert bottleneck((row("whole", 390, "whole"), alone)).startswith("the encoder (400")
+    assert bottleneck((decode, row("warp", 999))) == "of what was measured decoding (999 frames/s)"
+    assert bottleneck((decode, row("warp", 300))) == "of what was measured the steps (300 frames/s)"
     assert bottleneck((decode,)).startswith("not known")
 
 
