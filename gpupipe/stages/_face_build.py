@@ -180,9 +180,11 @@ def _chooser(settings: FaceSettings, size: tuple[int, int], known: torch.Tensor 
 
 
 def _laying(settings: FaceSettings) -> Laying:
-    blend = settings.blend
+    blend, hides = settings.blend, settings.hides
+    feather = (0.02 if hides else 0.15) if blend.feather is None else blend.feather
     return Laying(
-        Mask(blend.mask, blend.feather, blend.opacity),
+        # An ellipse of one colour under hair is a face to a detector; a box is none.
+        Mask(blend.mask or ("box" if hides else "ellipse"), feather, blend.opacity),
         blend.match_color,
         blend.method == "poisson",
         blend.steady,
@@ -237,6 +239,6 @@ def _simple(operation: Operation) -> Callable[[torch.Tensor], torch.Tensor]:
     if operation.blur is not None:
         return partial(operate.blur, radius=operation.blur.radius)
     if operation.pixelate is not None:
-        return partial(operate.pixelate, blocks=operation.pixelate.blocks)
+        return partial(operate.pixelate, blocks=operation.pixelate.blocks, contrast=operation.pixelate.contrast)
     assert operation.fill is not None, "an operation is one of these"
     return partial(operate.fill, color=operation.fill.color)

@@ -75,14 +75,14 @@ class Align(base.Settings):
     size: int | None = Field(default=None, ge=16, le=2048)
     """Pixels of a crop's side; 256 where no network says otherwise."""
     extent: float | None = Field(default=None, gt=0.2, le=5)
-    """How many times wider than the template's own crop; 1.2 where faces are only hidden, so that hair and chin go too,
-    else 1."""
+    """How many times wider than the template's own crop; 1.35 where faces are only hidden, so that hair and chin go
+    too, else 1."""
 
 
 class Blur(base.Settings):
     """Gaussian."""
 
-    radius: float = Field(default=0.12, gt=0, le=1)
+    radius: float = Field(default=0.16, gt=0, le=1)
     """Standard deviation as a part of the crop's side."""
 
 
@@ -91,6 +91,8 @@ class Pixelate(base.Settings):
 
     blocks: int = Field(default=8, ge=1, le=256)
     """Along a side of the crop."""
+    contrast: Part = 0.4
+    """What is left of each square's difference from the crop's mean: 1 keeps it, 0 leaves one colour."""
 
 
 class Fill(base.Settings):
@@ -151,9 +153,10 @@ class Operation(base.Settings):
 class Blend(base.Settings):
     """How faces are laid back."""
 
-    mask: Literal["ellipse", "hull", "box"] = "ellipse"
-    feather: Part = 0.15
-    """Width of the soft edge, in half crops."""
+    mask: Literal["ellipse", "hull", "box"] | None = None
+    """The whole crop, box, where faces are only hidden, else ellipse."""
+    feather: Part | None = None
+    """Width of the soft edge, in half crops; 0.02 where faces are only hidden, else 0.15."""
     opacity: Part = 1.0
     match_color: bool = False
     """Whether the face gets the colours of the one it covers."""
@@ -204,3 +207,8 @@ class FaceSettings(base.Settings):
     """What runs detector, generator and enhancer; auto: on a GPU the fastest of what is installed, measured."""
     debug: bool = False
     """Draws boxes, points, numbers and scores on the picture."""
+
+    @property
+    def hides(self) -> bool:
+        """Whether faces are made unknown and nothing else."""
+        return bool(self.operate) and all(operation.network is None for operation in self.operate)

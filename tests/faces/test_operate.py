@@ -31,6 +31,13 @@ def test_blocks_are_means(blocks: int) -> None:
     assert len(out[0, 0].unique()) <= blocks**2
 
 
+def test_less_contrast_moves_squares_towards_their_mean() -> None:
+    faces = torch.rand(2, 3, 32, 32)
+    plain, mean = pixelate(faces, 4), faces.mean((2, 3), keepdim=True)
+    torch.testing.assert_close(pixelate(faces, 4, 0.25), mean + (plain - mean) / 4)
+    torch.testing.assert_close(pixelate(faces, 4, 0.0), fill(faces, None))
+
+
 def test_blocks_that_do_not_divide_the_crop() -> None:
     assert pixelate(torch.rand(1, 3, 32, 32), 7).shape == (1, 3, 32, 32)
 

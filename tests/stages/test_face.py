@@ -171,13 +171,33 @@ ANONYMISE = {
 """As `configs/anonymise.yaml` has it."""
 
 
+@pytest.mark.parametrize("operate", [[{"pixelate": {"blocks": blocks}}] for blocks in (6, 8)] + [["blur"], ["fill"]])
+@pytest.mark.parametrize("face", [14, 26])
+def test_nothing_is_found_again_of_small_faces(operate, face) -> None:
+    """So many pixels wide at first: what hides is then no larger than what a detector takes for a face."""
+    move = path(16, (192, 160), CENTRE, face / 92, pan=2.0, zoom=0.4, roll=2.0, light=0.2)
+    rgb = frames("astronaut_512.png", move, (192, 160))
+    stage = made({"detect": {**ROUGH, "most": 2}, "operate": operate}, (192, 160))
+    assert int(found(stage, rgb, 0.3).valid.sum()) == len(rgb)
+    assert again(stage, run(stage, rgb, 4), 0.3) == []
+
+
+def again(stage, rgb: torch.Tensor, score: float) -> list[tuple[int, float, list[int]]]:
+    """Picture, score and box of each face that its detector finds, so that a failure says what it saw and where."""
+    faces = found(stage, rgb, score)
+    return [
+        (n, round(float(faces.scores[n, k]), 2), faces.boxes[n, k].round().int().tolist())
+        for n, k in faces.valid.nonzero().tolist()
+    ]
+
+
 def test_nobody_is_known_after_anonymise() -> None:
     move = path(6, SIZE, CENTRE, 0.6, **MOVES["all"])
     rgb = frames("astronaut_512.png", move, SIZE)
     stage = made({**ANONYMISE, "track": {"hold": 5, "embedding": True}}, SIZE)
     out = run(stage, rgb)
     assert int(found(stage, rgb).valid.sum()) == len(rgb)
-    assert int(found(stage, out, score=0.3).valid.sum()) == 0
+    assert again(stage, out, 0.3) == []
     known = found(stage, rgb[::3])
     identity = stage._line._sight._embed
     number = int(known.valid.sum())
@@ -203,9 +223,9 @@ def test_what_hides_leaves_no_face_and_tells_no_more_than_a_blank(name, width, c
     who, blank, *left = (identity(p, known, count)[known.valid] for p in (rgb, torch.full_like(rgb, 0.5), *out))
     limit = torch.linalg.vector_norm(blank - who, dim=-1)
     for stage, pictures, embeddings in zip(stages, out, left, strict=True):
-        assert not bool(found(stage, pictures, 0.3).valid.any())
+        assert again(stage, pictures, 0.3) == []
         away = torch.linalg.vector_norm(embeddings - who, dim=-1)
-        assert bool(((away > 0.6) & (away > limit - 0.06)).all())
+        assert bool(((away > 0.6) & (away > limit - 0.07)).all())
 
 
 def test_a_generator_of_ones_own_runs_as_it_is(tmp_path) -> None:
@@ -389,7 +409,8 @@ def test_choosing_one_of_two(tmp_path) -> None:
     half = size[0] // 2
 
     def touched(select: object) -> tuple[bool, bool]:
-        changed = (run(made({"detect": ROUGH, "select": select, "operate": ["blur"]}, size), rgb) != rgb).any(1)
+        settings = {"detect": ROUGH, "select": select, "operate": ["blur"], "align": {"extent": 1.0}}
+        changed = (run(made(settings, size), rgb) != rgb).any(1)
         return bool(changed[..., :half].any()), bool(changed[..., half:].any())
 
     assert touched("all") == (True, True)
