@@ -460,3 +460,18 @@ def test_the_plan_says_what_is_done() -> None:
 def test_wrong_keys_are_named(settings, says) -> None:
     with pytest.raises(ConfigError, match=says):
         parse_config({"stages": [{"face": settings}]})
+
+
+def test_squares_beside_a_collar_are_no_face() -> None:
+    """Frames of the clip of `tests/gpu/test_face_gpu.py` in which a detector took a corner of the squares for one."""
+    size = (640, 360)
+    move = path(32, size, CENTRE, 1.0, pan=4.0, zoom=0.4, roll=2.0, light=0.2)
+    some = [5, 14]
+    rgb = frames("astronaut_512.png", Move(move.matrix[some], move.gain[some]), size)
+    settings = {"detect": {"score": 0.3, "refine": False, "most": 2}, "smooth": "off"}
+    bold = {"operate": [{"pixelate": {"blocks": 6, "contrast": 1.0}}], "align": {"extent": 1.2}}
+    scores = []
+    for changed in ({"operate": [{"pixelate": {"blocks": 6}}]}, bold):
+        stage = made({**settings, **changed}, size)
+        scores.append(max((score for _, score, _ in again(stage, run(stage, rgb), 0.05)), default=0.0))
+    assert scores[0] < 0.2 < scores[1], scores
