@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpupipe.media.output import UNFINISHED
+from gpupipe.media.output import FINISHED, UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,8 @@ def stopping(stop: Event, console: Console) -> Iterator[Stops]:
                 with suppress(OSError):
                     path.unlink()
             kept = b"; finished segments are kept, the same command goes on" if stops.kept else b""
-            os.write(2, b"error: stopped at once; nothing was written under the output's name" + kept + b"\n")
+            left = b"what has an output's name is whole" if FINISHED else b"nothing was written under the output's name"
+            os.write(2, b"error: stopped at once; " + left + kept + b"\n")
             os._exit(130)
         asked = True
         stop.set()

@@ -57,6 +57,8 @@ class Leading:
     def bars(self, data: bytes, pts: int | None, *, key: bool) -> bool:
         """Whether a packet, as Annex B, must not be given to NVDEC."""
         kind = slice_type(data, "hevc" if self._hevc else "h264")
+        if kind is None:  # no picture: nothing begins there, nor is one of those that are counted seen
+            return False
         if key:
             self._left = _TRAILING if self._hevc and (kind in _BLA or (kind == _CRA and self._fresh)) else 0
             self._entry = pts if self._h264 and self._fresh and kind != _IDR else None

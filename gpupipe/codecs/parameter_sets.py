@@ -33,8 +33,10 @@ class ParameterSets:
 
 
 def _unit(data: bytes, at: int) -> tuple[bytes, int]:
-    """The NAL unit behind a two-byte length, and where the next one begins."""
+    """The NAL unit behind a two-byte length, and where the next one begins. Raises IndexError where it is cut short."""
     end = at + 2 + (data[at] << 8 | data[at + 1])
+    if end > len(data):
+        raise IndexError
     return data[at + 2 : end], end
 
 

@@ -22,11 +22,11 @@ def compiled(source: Path) -> ctypes.CDLL | None:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="gpupipe-") as folder:
-        made = Path(folder) / f"{source.stem}.so"
-        command = [compiler, "-O2", "-std=c99", "-shared", "-fPIC", "-o", str(made), str(source)]
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="gpupipe-", ignore_cleanup_errors=True) as folder:
+            made = Path(folder) / f"{source.stem}.so"
+            command = [compiler, "-O2", "-std=c99", "-shared", "-fPIC", "-o", str(made), str(source)]
             subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS, stdin=subprocess.DEVNULL)  # noqa: S603  our own
             return ctypes.CDLL(str(made))  # stays mapped when the file is gone
-        except (OSError, subprocess.SubprocessError):
-            return None
+    except (OSError, subprocess.SubprocessError):  # also where no folder for temporary files can be written to
+        return None

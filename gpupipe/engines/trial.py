@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 _PATIENCE = 300.0
 """Seconds; a process with torch and a GPU takes some three to ten on a machine that is not busy."""
-_CHILD = "from gpupipe.engines.trial import main; main()"
+_CHILD = ("-P", "-c", "from gpupipe.engines.trial import main; main()")
+"""-P: a `torch.py` in the folder where a run is started is not torch."""
 
 
-def tried(package: Path, profile: Profile, command: Sequence[str] = ("-c", _CHILD)) -> bool:
+def tried(package: Path, profile: Profile, command: Sequence[str] = _CHILD) -> bool:
     """Loads a package and runs it on zeros, elsewhere; whether that went well.
 
     Only a crash and a hang are judged: what raises there does so here as well, where it can be told apart (short
@@ -35,7 +36,7 @@ def tried(package: Path, profile: Profile, command: Sequence[str] = ("-c", _CHIL
     if not sys.executable:  # an embedded interpreter has none that could be started
         return False
     asked = [sys.executable, *command, str(package), json.dumps(asdict(profile))]
-    found = os.pathsep.join(filter(None, sys.path))
+    found = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     try:
         done = subprocess.run(  # noqa: S603  our own interpreter and code
             asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False,
@@ -47,7 +48,9 @@ def tried(package: Path, profile: Profile, command: Sequence[str] = ("-c", _CHIL
     except OSError:
         return False
     if done.returncode < 0:
-        name = signal.Signals(-done.returncode).name
+        number = -done.returncode
+        named = number in {one.value for one in signal.Signals}  # not all of the real-time ones have names
+        name = signal.Signals(number).name if named else f"signal {number}"
         raise EngineError(f"what torch compiled crashes when it is tried ({name})", where=str(package))
     return done.returncode == 0
 

@@ -21,6 +21,8 @@ LEDGER = ".gpupipe"
 _TEMPORARY = re.compile(r"\.(.+)\.gpupipe-\d+(?:-\d+)?\.part", re.DOTALL)
 UNFINISHED: set[Path] = set()
 """Files of this process that have no name of their own yet: who ends it at once takes them away first."""
+FINISHED: set[Path] = set()
+"""Outputs that this process has given their names: whole, whatever happens while decoders are closed."""
 _NAME_BYTES = 255
 """Longest file name on the file systems in use (NAME_MAX)."""
 
@@ -190,6 +192,7 @@ class OutputFile:
             raise describe_os_error(error, self.name) from None
         self._created = False
         UNFINISHED.discard(self.path)
+        FINISHED.add(self.name)
         _settle(self._final.parent)
         return size
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpupipe.device import release
-from gpupipe.errors import GpupipeError
+from gpupipe.errors import GpupipeError, first_line
 from gpupipe.media.output import OutputFile, check_space
 from gpupipe.render.children import on_devices
 from gpupipe.render.choices import decided
@@ -130,7 +130,16 @@ def _at_once(plan: Plan, *, overwrite: bool, journal: Journal, stop: StopFlag, m
         scores = measured(plan, target.path, stop)
         size = target.commit()
         meter.finish()
+        _close(lanes, journal)
     return Outcome(tally, meter.shown, size, scores)
+
+
+def _close(lanes: ExitStack, journal: Journal) -> None:
+    """The output has its name: what fails in closing is told, and does not make a failure of it."""
+    try:
+        lanes.close()
+    except Exception as error:  # noqa: BLE001  whatever a driver's library raises
+        journal.warn("close-error", f"the output is whole, but closing what rendered it failed: {first_line(error)}")
 
 
 def _attempt(

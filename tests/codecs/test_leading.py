@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from gpupipe.codecs import nvdec
-from gpupipe.codecs.leading import slice_type
+from gpupipe.codecs.leading import Leading, slice_type
 from gpupipe.device.cpu import CpuLane
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.journal import Journal
@@ -262,3 +262,16 @@ def test_which_are_barred(fed: list[int], barred: list[int]) -> None:
     assert found == barred
     assert not nvdec.Leading("vp9").asks(key=True)
     assert slice_type(b"\x00\x00\x01") is None
+
+
+def test_a_packet_without_a_slice_is_no_beginning() -> None:
+    """Some containers flag packets as key frames that hold a delimiter or an SEI only, or are damaged."""
+    delimiter, cra, rasl, trail = (b"\x00\x00\x01" + bytes((kind << 1, 1, 0x80)) for kind in (35, 21, 9, 1))
+    leading = Leading("hevc")
+    assert not leading.bars(delimiter, 0, key=True)
+    assert not leading.bars(cra, 40, key=True)
+    assert not leading.bars(delimiter, 41, key=False)
+    assert not leading.bars(trail, 42, key=False)
+    assert not leading.bars(delimiter, 43, key=False)
+    assert leading.asks(key=False)
+    assert leading.bars(rasl, 38, key=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import shutil
+import tempfile
 from fractions import Fraction
 
 import av
@@ -168,6 +169,15 @@ def test_without_a_compiler_or_with_one_that_fails_there_is_no_function(monkeypa
     if any(map(shutil.which, COMPILERS)):
         assert compiled(tmp_path / "right.c").f() == 7
     monkeypatch.setattr(shutil, "which", lambda _: None)
+    compiled.cache_clear()
+    assert compiled(tmp_path / "right.c") is None
+    compiled.cache_clear()
+
+
+def test_without_a_folder_for_temporary_files_there_is_no_function(monkeypatch, tmp_path) -> None:
+    (tmp_path / "right.c").write_text("int f(void) { return 7; }")
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin/true")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     compiled.cache_clear()
     assert compiled(tmp_path / "right.c") is None
     compiled.cache_clear()

@@ -262,3 +262,14 @@ def test_what_a_container_gives_beside_the_packets(clip) -> None:
         assert beside("av1", sets) == b""
         assert described(codec, extradata[:20]) is None
         assert beside(codec, b"") == beside(codec, extradata[:20]) == b""
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_a_description_that_is_cut_short_is_none(codec: str) -> None:
+    """Half a parameter set is worse than none: a decoder may take it for a whole one."""
+    sps, pps = b"\x67\x64\x00\x28\xac", b"\x68\xee\x3c\x80"
+    whole = b"\x01\x64\x00\x28\xff\xe1\x00\x05" + sps + b"\x01\x00\x04" + pps
+    if codec == "hevc":
+        whole = b"\x01" + bytes(20) + b"\x03\x01" + b"\x21\x00\x02\x00\x05" + sps + b"\x00\x04" + pps
+    assert beside(codec, whole) == b"\x00\x00\x00\x01" + sps + b"\x00\x00\x00\x01" + pps
+    assert [described(codec, whole[:end]) for end in range(len(whole))] == [None] * len(whole)

@@ -105,6 +105,7 @@ def test_a_package_that_is_gone_is_an_error(tmp_path: Path) -> None:
     ("code", "said"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", r"crashes when it is tried \(SIGSEGV\)"),
+        ("import os; os.kill(os.getpid(), 40)", r"crashes when it is tried \(signal 40\)"),
         ("import time; time.sleep(60)", r"does not come to its end when it is tried \(1 s\)"),
     ],
 )
@@ -123,3 +124,12 @@ def test_it_goes_without_an_interpreter_that_can_be_started(tmp_path: Path, monk
     for where in ("", str(tmp_path / "python")):
         monkeypatch.setattr(trial.sys, "executable", where)
         assert not tried(tmp_path / "network.pt2", PROFILE)
+
+
+def test_the_folder_where_a_run_is_started_is_not_searched_for_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("import os; open('seen', 'w').close(); os._exit(0)")
+    monkeypatch.chdir(tmp_path)
+    assert not tried(tmp_path / "network.pt2", PROFILE)
+    assert not (tmp_path / "seen").exists()

@@ -21,9 +21,12 @@ from gpupipe.codecs.libav import LibavEncoder
 from gpupipe.color import ColorSpec, Matrix, Range
 from gpupipe.config import parse_config
 from gpupipe.device.cuda import PinnedRing
+from gpupipe.errors import MediaError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.frame import FrameBatch
 from gpupipe.journal import Journal
+from gpupipe.media.mux import Muxer
+from gpupipe.media.output import OutputFile
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
 from gpupipe.plan.model import Step
@@ -253,17 +256,23 @@ class Pretended:
         pass
 
 
-def test_a_run_has_them_between_runner_and_encoder(tmp_path: Path, ffmpeg, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def pretended(tmp_path: Path, ffmpeg, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """A plan for a pretended GPU: from `clip.mkv` to `out.mkv`."""
     clip, out = tmp_path / "clip.mkv", tmp_path / "out.mkv"
     ffmpeg("-f", "lavfi", "-i", "testsrc2=s=130x66:r=25:d=1", "-c:v", "ffv1", "-pix_fmt", "yuv420p", clip)
     plan = make_plan(parse_config({"output": {"video": {"codec": "ffv1"}}}), probe(clip), out, device="cpu")
     source = plan.encoder.input_format
-    plan = replace(plan, decoder="nvdec", steps=(Step("download", "download", source, source),), batch=ROWS)
     compute = SimpleNamespace(chain=SimpleNamespace(choices=()))
     monkeypatch.setattr(device_runner.Compute, "of", lambda *_: compute)
     monkeypatch.setattr(device_runner, "DeviceRunner", Pretended)
+    return replace(plan, decoder="nvdec", steps=(Step("download", "download", source, source),), batch=ROWS)
+
+
+def test_a_run_has_them_between_runner_and_encoder(pretended: Plan, tmp_path: Path, ffmpeg) -> None:
+    clip, out = tmp_path / "clip.mkv", tmp_path / "out.mkv"
     watch = Watch()
-    result = render(plan, overwrite=False, journal=Journal(), stop=threading.Event(), watch=watch)
+    result = render(pretended, overwrite=False, journal=Journal(), stop=threading.Event(), watch=watch)
     assert result.frames == 25
     assert {lane.name for lane in watch.read().lanes} == {"writer", "runner-0", "unload-0", "encode-0"}
 
@@ -274,3 +283,39 @@ def test_a_run_has_them_between_runner_and_encoder(tmp_path: Path, ffmpeg, monke
 
     assert hashes(out) == hashes(clip)
     assert len(hashes(out)) == 25
+
+
+class BadlyClosed(Pretended):
+    def close(self) -> None:
+        raise BoomError("the driver is gone")
+
+
+def test_a_file_that_has_its_name_is_no_failure(
+    pretended: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoders are closed after that, and their errors are told."""
+    monkeypatch.setattr(device_runner, "DeviceRunner", BadlyClosed)
+    journal, shown = Journal(), []
+    result = render(pretended, overwrite=False, journal=journal, stop=threading.Event(), progress=shown.append)
+    assert result.frames == 25
+    assert "the driver is gone" in str(journal.entries["close-error"])
+    assert sorted(one.name for one in tmp_path.iterdir() if not one.name.startswith("clip")) == ["out.mkv"]
+    assert [(now.frames, now.total) for now in shown][-1] == (25, 25)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("unload", "encode"))]
+
+
+@pytest.mark.parametrize("where", ["close", "commit"])
+def test_a_file_that_never_got_its_name_is_a_failure(
+    pretended: Plan, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the first error is the one that is told, though closing fails as well."""
+
+    def die(*_: object) -> None:
+        raise MediaError("no space left")
+
+    owner = {"close": Muxer, "commit": OutputFile}[where]
+    monkeypatch.setattr(owner, where, die)
+    with pytest.raises(MediaError, match="no space left"):
+        render(pretended, overwrite=False, journal=Journal(), stop=threading.Event())
+    assert [one.name for one in tmp_path.iterdir()] == ["clip.mkv"]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("unload", "encode"))]
