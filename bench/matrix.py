@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does;
 from gpupipe.bench import RECIPES, Request, bench
 from gpupipe.bench.text import lines
 
-ALL = "decode,convert-2,whole,encoder-alone,decode-1,steps-1"
+ALL = "decode,convert-2,encode,whole,encoder-alone,decode-1,steps-1"
 MATRIX: dict[str, tuple[str, str, int, str]] = {
     "h264": ("h264", "mjpeg", 9000, f"{ALL},host-pipe,host-pipe-threads"),
     "hevc": ("hevc", "mjpeg", 12000, ALL),
