@@ -38,11 +38,21 @@ class MasteringDisplay(NamedTuple):
                 hint="write G(x,y)B(x,y)R(x,y)WP(x,y)L(max,min), all integers",
             )
         gx, gy, bx, by, rx, ry, wx, wy, most, least = map(int, match.groups())
-        return cls((gx, gy), (bx, by), (rx, ry), (wx, wy), most, least)
+        found = cls((gx, gy), (bx, by), (rx, ry), (wx, wy), most, least)
+        if not found.valid:
+            message = f"mastering display {text!r} has a number that a bitstream cannot hold"
+            raise PlanError(message, hint="coordinates are 0 to 65535, in 0.00002; luminance is in 0.0001 cd/m2")
+        return found
 
     def __str__(self) -> str:
         (gx, gy), (bx, by), (rx, ry), (wx, wy), most, least = self
         return f"G({gx},{gy})B({bx},{by})R({rx},{ry})WP({wx},{wy})L({most},{least})"
+
+    @property
+    def valid(self) -> bool:
+        """Whether a bitstream can hold it: 16 bits a coordinate, 32 a luminance, none below 0."""
+        coordinates = (*self.green, *self.blue, *self.red, *self.white)
+        return all(0 <= n < 1 << 16 for n in coordinates) and all(0 <= n < 1 << 32 for n in (self.most, self.least))
 
     def payload(self) -> bytes:
         """The 24 bytes of an SEI message (H.264 and H.265 annex D, 137) and of MP4's `mdcv`."""

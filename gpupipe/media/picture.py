@@ -128,18 +128,21 @@ def display_matrix(data: dict[str, bytes]) -> tuple[int, ...] | None:
 
 def hdr(data: dict[str, bytes], *, dolby_vision: bool) -> HdrInfo:
     """Static HDR metadata; decoders give a container's values to the frame where the bitstream has none."""
-    light = data.get("CONTENT_LIGHT_LEVEL")
+    raw_light, raw_display = data.get("CONTENT_LIGHT_LEVEL"), data.get("MASTERING_DISPLAY_METADATA")
+    light = struct.unpack("=2I", raw_light[:8]) if raw_light else None
+    display = _mastering(raw_display) if raw_display else None
+    fit_light = light if light is None or max(light) < 1 << 16 else None
+    fit_display = display if display is None or display.valid else None
     return HdrInfo(
-        mastering_display=_mastering(data["MASTERING_DISPLAY_METADATA"])
-        if "MASTERING_DISPLAY_METADATA" in data
-        else None,
-        content_light=struct.unpack("=2I", light[:8]) if light else None,
+        mastering_display=None if fit_display is None else str(fit_display),
+        content_light=fit_light,
         dynamic=dolby_vision or any(kind in data for kind in _DYNAMIC),
+        damaged=(light, display) != (fit_light, fit_display),
     )
 
 
-def _mastering(raw: bytes) -> str | None:
-    """AVMasteringDisplayMetadata (ten rationals, two flags) in x265's notation; None where a part is missing."""
+def _mastering(raw: bytes) -> MasteringDisplay | None:
+    """AVMasteringDisplayMetadata (ten rationals, two flags); None where a part is missing."""
     numbers = struct.unpack("=22i", raw[:88])
     values = [Fraction(n, d) if d else Fraction(0) for n, d in zip(numbers[:20:2], numbers[1:20:2], strict=True)]
     if not numbers[20] or not numbers[21]:
@@ -147,7 +150,7 @@ def _mastering(raw: bytes) -> str | None:
     xy = [round(v * COORDINATE) for v in values[:8]]
     low, high = (round(v * LUMINANCE) for v in values[8:10])
     r, g, b, w = ((xy[i], xy[i + 1]) for i in (0, 2, 4, 6))
-    return str(MasteringDisplay(g, b, r, w, high, low))
+    return MasteringDisplay(g, b, r, w, high, low)
 
 
 def embedded_timecode(data: dict[str, bytes], rate: Fraction) -> str | None:

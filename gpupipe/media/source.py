@@ -42,6 +42,8 @@ class HdrInfo:
     """MaxCLL and MaxFALL, cd/m2."""
     dynamic: bool = False
     """HDR10+ or Dolby Vision metadata travels with the pictures."""
+    damaged: bool = False
+    """There is static metadata with numbers that no bitstream can hold; it is not kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,10 +136,16 @@ def _finish(config: Config, info: SourceInfo, builder: ChainBuilder, choice: Cho
     if choice.codec == "h264" and (target.pixels.depth > 8 or target.pixels.chroma_shift != (1, 1)):
         hint = "many players and browsers cannot show it; `pixel_format: yuv420p` makes a file for everyone"
         builder.notes.append(f"H.264 in {target.pixels.name}: {hint}")
+    return [*warnings, *_hdr_notices(info)]
+
+
+def _hdr_notices(info: SourceInfo) -> list[Notice]:
+    """What of the source's HDR metadata is not kept."""
+    found = []
+    if info.video.hdr.damaged:
+        message = "the source's static HDR metadata has numbers that no bitstream can hold: it is left out"
+        found.append(Notice("hdr-damaged", message))
     if info.video.hdr.dynamic:
-        warnings.append(
-            Notice(
-                "dynamic-hdr-dropped", "HDR10+ or Dolby Vision metadata of the pictures is not carried; static HDR10 is"
-            )
-        )
-    return warnings
+        message = "HDR10+ or Dolby Vision metadata of the pictures is not carried; static HDR10 is"
+        found.append(Notice("dynamic-hdr-dropped", message))
+    return found

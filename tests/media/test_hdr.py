@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import struct
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from remux import remux
 
 from gpupipe.codecs.mastering import MasteringDisplay
+from gpupipe.config import parse_config
 from gpupipe.errors import PlanError
 from gpupipe.media.hdr import boxes
+from gpupipe.media.picture import hdr
+from gpupipe.media.probe import probe
 from gpupipe.media.source import HdrInfo
+from gpupipe.plan import make_plan
 
 MASTERING = "G(8500,39850)B(6550,2300)R(35400,14600)WP(15635,16450)L(10000000,1)"
 EXPECTED = {
@@ -89,3 +95,32 @@ def test_notation():
     assert boxes(HdrInfo()) == b""
     with pytest.raises(PlanError, match="mastering"):
         MasteringDisplay.parse("bright")
+
+
+@pytest.mark.parametrize(("x", "luminance", "light", "kept"), [
+    ((35400, 50000), (10_000_000, 10_000), (1000, 400), (True, True)),
+    ((-1, 50000), (10_000_000, 10_000), (1000, 400), (False, True)),
+    ((70000, 50000), (10_000_000, 10_000), (1000, 400), (False, True)),
+    ((35400, 50000), (2_000_000_000, 1), (1000, 400), (False, True)),
+    ((35400, 50000), (10_000_000, 10_000), (1000, 70_000), (True, False)),
+])  # fmt: skip
+def test_numbers_that_no_bitstream_holds_are_left_out_and_told(x, luminance, light, kept, tmp_path, corpus) -> None:
+    """AVMasteringDisplayMetadata as libav gives it of a damaged file."""
+    numbers = [*x, 14600, 50000, 8500, 50000, 39850, 50000, 6550, 50000, 2300, 50000, 15635, 50000, 16450, 50000,
+               1, 10_000, *luminance, 1, 1]  # fmt: skip
+    data = {
+        "MASTERING_DISPLAY_METADATA": struct.pack("=22i", *numbers),
+        "CONTENT_LIGHT_LEVEL": struct.pack("=2I", *light),
+    }
+    found = hdr(data, dolby_vision=False)
+    assert (found.mastering_display is not None, found.content_light is not None) == kept
+    assert found.damaged == (kept != (True, True))
+    info = probe(corpus / "files" / "rot180_3_frames.mov")
+    damaged = replace(info, video=replace(info.video, hdr=found))
+    told = make_plan(parse_config({}), damaged, tmp_path / "o.mp4", device="cpu").warnings
+    assert [one.code for one in told if one.code == "hdr-damaged"] == ["hdr-damaged"] * found.damaged
+
+
+def test_text_with_such_numbers_is_one_line() -> None:
+    with pytest.raises(PlanError, match="cannot hold"):
+        MasteringDisplay.parse("G(8500,39850)B(6550,2300)R(70000,14600)WP(15635,16450)L(10000000,1)")
