@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ctypes import string_at
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import av
@@ -12,10 +11,10 @@ import av.error
 
 from gpupipe.codecs import pynv
 from gpupipe.codecs.leading import Leading
+from gpupipe.codecs.nvdec_session import Session, Surface, surface_views
 from gpupipe.codecs.nvdec_support import CODECS, StreamFacts, supports, surface_format
 from gpupipe.codecs.parameter_sets import beside, complete
 from gpupipe.codecs.sequence import base_layer, layered, signature
-from gpupipe.device.driver import primary_context, same_context
 from gpupipe.errors import DeviceError, device_failure, first_line
 from gpupipe.frame import NO_PTS, FrameBatch
 from gpupipe.journal import Journal
@@ -24,22 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from fractions import Fraction
 
-    import torch
-
     from gpupipe.codecs.base import AccessUnit, Packet
     from gpupipe.device.base import Lane
     from gpupipe.format import FrameFormat
 
-__all__ = ["CODECS", "NvdecDecoder", "StreamFacts", "supports", "surface_format"]
+__all__ = ["CODECS", "NvdecDecoder", "StreamFacts", "Surface", "supports", "surface_format"]
 
 _TIME_OFFSET = 1 << 40
 """Added to every pts, so that none is negative."""
-_FORMATS = {
-    "NV12": "nv12",
-    "P016": "p010le p012le",
-    "YUV444": "yuv444p",
-    "YUV444_16Bit": "yuv444p10msble yuv444p12msble",
-}
 
 
 def _filters(stream: av.VideoStream) -> av.bitstream.BitStreamFilterContext | None:
@@ -49,17 +40,6 @@ def _filters(stream: av.VideoStream) -> av.bitstream.BitStreamFilterContext | No
     if not length_prefixed or name not in ("h264", "hevc"):
         return None
     return av.bitstream.BitStreamFilterContext(f"{name}_mp4toannexb", stream)
-
-
-@dataclass(slots=True)
-class Surface:
-    """A decoded picture in the library's memory, packed: luma rows, then chroma rows (see `_planes`)."""
-
-    address: int
-    format: FrameFormat
-    pts: int
-    """NO_PTS where unknown."""
-    duration: int
 
 
 class NvdecDecoder:
@@ -105,28 +85,14 @@ class NvdecDecoder:
         self._waits = False
         """Whether packets are skipped until the next key frame: it may be long until that gives a picture."""
         self._shown = 0
-        self._known: FrameFormat | None = None
-        """Of the session's last surface."""
-        self._session: Any = self._open()
+        self._session = self._open()
 
-    def _open(self) -> Any:
-        library, gpu = self._library, pynv.gpu_index(self._lane.device)
-        try:
-            with same_context():
-                return library.CreateDecoder(
-                    gpuid=gpu,
-                    codec=getattr(library.cudaVideoCodec, CODECS[self._codec]),
-                    cudacontext=primary_context(gpu),
-                    cudastream=self._lane.handle,
-                    usedevicememory=True,
-                )
-        except Exception as error:  # noqa: BLE001  its exceptions share no base
-            raise device_failure(f"NVDEC does not open: {first_line(error)}", where=self._lane.device,
-                              hint="use `device: cpu`") from None  # fmt: skip
+    def _open(self) -> Session:
+        return Session(self._library, self._codec, self.format, self._lane)
 
     def _reopen(self) -> None:
         self.close()  # its surfaces are freed before the new session asks for memory
-        self._session, self._known = self._open(), None
+        self._session = self._open()
         self._emptied()
 
     def _emptied(self) -> None:
@@ -284,7 +250,7 @@ class NvdecDecoder:
         """The pictures that come out; where they are `steady`, all have the size of the session's first."""
         self._holds = True
         try:
-            frames = self._session.Decode(data)
+            frames = self._session.decode(data)
         except Exception as error:  # noqa: BLE001  its exceptions share no base
             if self._broken or not self._shown:
                 raise device_failure(f"NVDEC failed: {first_line(error)}", where=f"pts {pts}",
@@ -300,25 +266,8 @@ class NvdecDecoder:
             time = self._times.pop(given, (given - _TIME_OFFSET if given >= _TIME_OFFSET // 2 else NO_PTS, 0))
             if time is not None:
                 self._shown += 1
-                if self._known is None or not steady:
-                    self._known = self._measured(frame)
-                yield Surface(frame.GetPtrToPlane(0), self._known, time[0], time[1])
-
-    def _measured(self, frame: Any) -> FrameFormat:
-        """The format of a surface. Each question lets other threads in, which costs more than all else a picture."""
-        width, height = self._session.GetWidth(), self._session.GetHeight()
-        source = self.format
-        if (width, height) == (source.width + (source.width & 1), source.height):
-            width = source.width  # 4:2:0 surfaces have even widths
-        if (width, height) != (source.width, source.height):
-            source = source.with_(width=width, height=height)
-        if self._known is None:  # a session's surfaces are all alike
-            surface = str(frame.format).rpartition(".")[2]
-            if source.pixels.name not in _FORMATS.get(surface, "").split():
-                raise DeviceError(
-                    f"NVDEC gave a {surface} surface instead of {source.pixels.name}", hint="use `device: cpu`"
-                )
-        return source
+                source = self._session.format_of(frame, steady=steady)
+                yield Surface(frame.GetPtrToPlane(0), source, time[0], time[1])
 
     def batch_of(self, surface: Surface) -> FrameBatch:
         """A batch of one whose planes are views of the surface."""
@@ -326,7 +275,7 @@ class NvdecDecoder:
             surface.format,
             (surface.pts,),
             self._time_base,
-            planes=_planes(surface.address, surface.format),
+            planes=surface_views(surface),
             durations=(surface.duration,),
             ready=self._lane.record(),
         )
@@ -343,17 +292,4 @@ class NvdecDecoder:
 
     def close(self) -> None:
         """See `base.Decoder`."""
-        if self._session is not None:
-            with same_context():
-                self._session = None
-
-
-def _planes(address: int, source: FrameFormat) -> tuple[torch.Tensor, ...]:
-    """Views of a packed surface, N = 1.
-
-    The library's own DLPack view is `height * 1.5` rows, which drops the last chroma row of odd heights.
-    """
-    from gpupipe.device.cuda import plane_dtype, surface_planes, surface_shape, tensor_at  # noqa: PLC0415  torch
-
-    whole = tensor_at(address, surface_shape(source, 1), plane_dtype(source), source.device)
-    return surface_planes(whole, source)
+        self._session.close()

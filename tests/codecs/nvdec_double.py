@@ -8,10 +8,12 @@ that times and pixels can be compared.
 from __future__ import annotations
 
 from ctypes import string_at
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import av
+import numpy as np
 from av.codec.context import Flags
 
 from gpupipe.codecs import nvdec
@@ -19,9 +21,12 @@ from gpupipe.device.cpu import CpuLane
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpupipe.journal import Journal
 
-W, H = 192, 160
+W, H, COUNT = 192, 160, 48
+"""Of the clip that `encoded` makes: pixels, and pictures."""
 
 
 class Forgetful:
@@ -79,6 +84,20 @@ def library(codec: str, *bad: int) -> SimpleNamespace:
     owner.PacketData = lambda: SimpleNamespace(bsl=0, bsl_data=0, pts=0)
     owner.CreateDecoder = lambda **_: Forgetful(owner, codec)
     return owner
+
+
+def encoded(encoder: str, options: dict[str, str], path: Path, form: str | None = None) -> None:
+    """Waves that move, at 25 frames a second."""
+    with av.open(str(path), "w", format=form) as out:
+        stream = out.add_stream(encoder, rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = W, H, "yuv420p"
+        for number in range(COUNT):
+            y, x = np.mgrid[0 : H * 3 // 2, 0:W]
+            picture = (128 + 60 * np.sin((x + 3 * number) / 19) * np.cos((y + number) / 13)).astype(np.uint8)
+            frame = av.VideoFrame.from_ndarray(picture, format="yuv420p")
+            frame.pts, frame.time_base = number, Fraction(1, 25)
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
 
 
 def decoder(stream: av.VideoStream, journal: Journal, lib: SimpleNamespace) -> nvdec.NvdecDecoder:

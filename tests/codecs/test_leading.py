@@ -14,13 +14,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import av
-import numpy as np
 import pytest
+from nvdec_double import COUNT, H, W, decoder, encoded
 
-from gpupipe.codecs import nvdec
+from gpupipe.codecs import nvdec, nvdec_session
 from gpupipe.codecs.leading import Leading, slice_type
-from gpupipe.device.cpu import CpuLane
-from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.media.segments import SegmentReader, cut, timetable
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-COUNT, GOP, W, H = 48, 12, 192, 160
+GOP = 12
 RASL, BLA, CRA = (8, 9), range(16, 19), 21
 
 
@@ -87,19 +85,6 @@ def library(*bad: int) -> SimpleNamespace:
     return owner
 
 
-def encoded(encoder: str, options: dict[str, str], path: Path | io.BytesIO, form: str) -> None:
-    with av.open(path if isinstance(path, io.BytesIO) else str(path), "w", format=form) as out:
-        stream = out.add_stream(encoder, rate=25, options=options)
-        stream.width, stream.height, stream.pix_fmt = W, H, "yuv420p"
-        for number in range(COUNT):
-            y, x = np.mgrid[0 : H * 3 // 2, 0:W]
-            picture = (128 + 60 * np.sin((x + 3 * number) / 19) * np.cos((y + number) / 13)).astype(np.uint8)
-            frame = av.VideoFrame.from_ndarray(picture, format="yuv420p")
-            frame.pts, frame.time_base = number, Fraction(1, 25)
-            out.mux(stream.encode(frame))
-        out.mux(stream.encode(None))
-
-
 OPEN = {"preset": "ultrafast", "x265-params": "keyint=12:min-keyint=12:scenecut=0:bframes=4:open-gop=1:log-level=none"}
 
 
@@ -118,12 +103,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvdec, "primary_context", lambda _: 0)
-
-
-def decoder(stream: av.VideoStream, journal: Journal, lib: SimpleNamespace) -> nvdec.NvdecDecoder:
-    source = FrameFormat(PIXEL_FORMATS["nv12"], W, H)
-    return nvdec.NvdecDecoder(stream, source, stream.time_base, journal, CpuLane(), library=lib)
+    monkeypatch.setattr(nvdec_session, "primary_context", lambda _: 0)
 
 
 def kinds(path: Path) -> list[int | None]:
@@ -253,14 +233,14 @@ def unit(kind: int) -> bytes:
     ],
 )
 def test_which_are_barred(fed: list[int], barred: list[int]) -> None:
-    leading = nvdec.Leading("hevc")
+    leading = Leading("hevc")
     found = []
     for number, kind in enumerate(fed):
         key = 16 <= kind <= CRA
         if leading.asks(key=key) and leading.bars(unit(35) + unit(kind), number, key=key):
             found.append(number)
     assert found == barred
-    assert not nvdec.Leading("vp9").asks(key=True)
+    assert not Leading("vp9").asks(key=True)
     assert slice_type(b"\x00\x00\x01") is None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import av
 import pytest
 
-from gpupipe.codecs import nvdec
+from gpupipe.codecs import nvdec, nvdec_session
 from gpupipe.device.cpu import CpuLane
 from gpupipe.errors import DeviceError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
@@ -59,8 +59,8 @@ def library(*bad: int) -> SimpleNamespace:
 
 @pytest.fixture
 def bare_planes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvdec, "_planes", lambda *_: ())
-    monkeypatch.setattr(nvdec, "primary_context", lambda _: 0)
+    monkeypatch.setattr(nvdec, "surface_views", lambda *_: ())
+    monkeypatch.setattr(nvdec_session, "primary_context", lambda _: 0)
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import av
 import numpy as np
 import pytest
-from nvdec_double import H, W, decoder, library
+from nvdec_double import COUNT, decoder, encoded, library
 
-from gpupipe.codecs import nvdec
+from gpupipe.codecs import nvdec, nvdec_session
 from gpupipe.codecs.parameter_sets import beside, complete, described
 from gpupipe.codecs.sei import START, VCL, nal_type
 from gpupipe.journal import Journal
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpupipe.media.segments import Segment, Timetable
     from gpupipe.media.source import SourceInfo
 
-COUNT, GOP = 48, 12
+GOP = 12
 SETS = {"h264": [7, 8], "hevc": [32, 33, 34]}
 IDR = {"h264": (5,), "hevc": (19, 20)}
 OPEN = {
@@ -53,7 +53,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]
         path = folder / f"{codec}.{form}"
         if path not in made:
             made.add(path)
-            encoded(codec, path) if form == "mp4" else copied(of(codec, "mp4"), path)
+            encoded(*OPEN[codec], path) if form == "mp4" else copied(of(codec, "mp4"), path)
         return path
 
     return of
@@ -69,23 +69,9 @@ def copied(source: Path, path: Path) -> None:
                 out.mux(packet)
 
 
-def encoded(codec: str, path: Path) -> None:
-    encoder, options = OPEN[codec]
-    with av.open(str(path), "w") as out:
-        stream = out.add_stream(encoder, rate=25, options=options)
-        stream.width, stream.height, stream.pix_fmt = W, H, "yuv420p"
-        for number in range(COUNT):
-            y, x = np.mgrid[0 : H * 3 // 2, 0:W]
-            picture = (128 + 60 * np.sin((x + 3 * number) / 19) * np.cos((y + number) / 13)).astype(np.uint8)
-            frame = av.VideoFrame.from_ndarray(picture, format="yuv420p")
-            frame.pts, frame.time_base = number, Fraction(1, 25)
-            out.mux(stream.encode(frame))
-        out.mux(stream.encode(None))
-
-
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvdec, "primary_context", lambda _: 0)
+    monkeypatch.setattr(nvdec_session, "primary_context", lambda _: 0)
 
 
 def kinds(codec: str, unit: bytes) -> list[int]:
