@@ -8,14 +8,13 @@ import shutil
 import subprocess
 import tempfile
 from contextlib import suppress
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import av
 
 from gpupipe.errors import MediaError
-
-if TYPE_CHECKING:
-    import av
 
 
 class Vmaf:
@@ -37,11 +36,19 @@ class Vmaf:
         self._pts.append(pts)
         try:
             for frame in (made, reference):
-                self._process.stdin.write(frame.to_ndarray().tobytes())
+                self._process.stdin.write(self._bytes(frame))
         except OSError:
             raise self._failed() from None
 
+    def _bytes(self, frame: av.VideoFrame) -> bytes:
+        """As `-f rawvideo` reads them: to_ndarray repeats the chroma of some formats (10-bit 4:2:2) to full size."""
+        (packet,) = self._raw.encode(frame)
+        return bytes(packet)
+
     def _start(self, made: av.VideoFrame) -> None:
+        self._raw = av.CodecContext.create("rawvideo", "w")
+        self._raw.width, self._raw.height, self._raw.pix_fmt = made.width, made.height, made.format.name
+        self._raw.time_base = Fraction(1, 50)
         program = vmaf_program()
         assert program is not None
         every = "setpts=N/25/TB,settb=1/25"
@@ -67,6 +74,8 @@ class Vmaf:
             raise self._failed()
         data = json.loads((Path(self._folder.name) / "vmaf.json").read_text(encoding="utf-8"))
         values = [float(frame["metrics"]["vmaf"]) for frame in data["frames"]]
+        if len(values) != len(self._pts):
+            raise MediaError(f"libvmaf compared {len(values)} pictures, got {len(self._pts)}", where="quality")
         return self._pts, values, float(data["pooled_metrics"]["vmaf"]["mean"])
 
     def _failed(self) -> MediaError:

@@ -67,6 +67,14 @@ def test_equal_to_ffmpeg(clip, tmp_path, ffmpeg, against):
     assert {score.frames for score in (psnr, ssim, vmaf)} == {50}
 
 
+@pytest.mark.parametrize("pixels", ["yuv420p10le", "yuv422p10le", "yuv444p10le", "yuv422p"])
+def test_vmaf_of_other_formats(clip, tmp_path, pixels):
+    output = {"audio": "none", "video": {"codec": "ffv1", "pixel_format": pixels}}
+    (vmaf,) = run(clip, tmp_path / "o.mkv", output=output, quality={"metrics": ["vmaf"], "frames": 10}).quality
+    assert vmaf.frames == 10
+    assert vmaf.least > 94  # nothing is lost, and without motion libvmaf says no more of this clip
+
+
 def test_ten_bits(corpus, tmp_path, ffmpeg):
     clip = corpus / "files" / "h264_high10.mp4"
     scores = run(clip, tmp_path / "o.mp4", output=CODED, quality={"frames": "all"}).quality
