@@ -181,7 +181,14 @@ class NvdecDecoder:
             bytes(packet), packet.pts, key=packet.is_keyframe
         ):
             return
-        # The library gives times back sorted, one with each picture in display order, so they must be the real ones.
+        self._timed(packet)
+        yield from self._decoded(self._data(packet), packet.pts)
+
+    def _timed(self, packet: Packet) -> None:
+        """Notes a packet's time under the one that the library gets.
+
+        It gives times back sorted, one with each picture in display order, so they must be the real ones.
+        """
         if packet.pts is None:
             if self._last >= _TIME_OFFSET // 2:
                 self._journal.warn(
@@ -195,7 +202,6 @@ class NvdecDecoder:
             self._last = packet.pts + _TIME_OFFSET
             shown = (packet.pts, packet.duration or 0)
         self._times[self._last] = None if packet.is_discard or self._hidden(packet.pts) else shown
-        yield from self._decoded(self._data(packet), packet.pts)
 
     def _barred(self, data: bytes, pts: int | None, *, key: bool) -> bool:
         """Whether a packet is kept from the library, see `Leading`.

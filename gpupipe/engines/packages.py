@@ -12,7 +12,7 @@ import atexit
 import weakref
 from collections import defaultdict
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gpupipe.engines.base import Network, Profile, arithmetic
 from gpupipe.errors import EngineError, first_line
@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 
 _KEPT = 64 << 20
 """Bytes of a package above which its weights are worth more than its copies in the folder for temporary files."""
-_Key = tuple[str, int, int, int, str]
+
+
+class _Key(NamedTuple):
+    """A package as it was when it was loaded, and where it runs."""
+
+    path: str
+    inode: int
+    changed: int
+    size: int
+    device: str
 
 
 class _Loader(Protocol):
@@ -60,7 +69,7 @@ def network_in(path: Path, profile: Profile, layout: torch.memory_format) -> Net
             out: torch.Tensor = loader.run([x.contiguous(memory_format=layout)])[0]
         return out
 
-    if key[3] <= _KEPT:
+    if key.size <= _KEPT:
         weakref.finalize(run, idle.append, loader).atexit = False
     return run
 
@@ -70,7 +79,7 @@ def _key(path: Path, profile: Profile) -> _Key:
         found = path.stat()
     except OSError as error:
         raise EngineError(f"cannot read what was compiled: {error.strerror}", where=str(path)) from error
-    return (str(path.resolve()), found.st_ino, found.st_mtime_ns, found.st_size, profile.device)
+    return _Key(str(path.resolve()), found.st_ino, found.st_mtime_ns, found.st_size, profile.device)
 
 
 def _loaded(path: Path, profile: Profile) -> _Loader:

@@ -58,16 +58,16 @@ def make_plan(
     tracks, lost = carry.plan_tracks(info, container, config.output)
     window = timeline.resolve_range(config.range.start, config.range.end, info)
     engines = nvdec_engines(info, place) if choice.on_device and decoder == "nvdec" else 0
+    alone = encoder_facts(choice.encoder).alone
     segments, sessions, cutting = choose_segments(
         config, info, window, engines=engines, retimed=chain.retime is not None, lead=lead_in(chain.steps),
-        alone=encoder_facts(choice.encoder).alone,
+        alone=alone,
     )  # fmt: skip
     ledger = keeps(config, info, segments, on_device=engines > 0)
-    alone = encoder_facts(choice.encoder).alone and not ledger
     host, short = host_budget(
         config, info.video.format, chain.steps, sessions,
         decodes=decoder == "libav", encodes=not choice.on_device,
-        waiting=most_waiting(segments, sessions) if alone else 0,
+        waiting=most_waiting(segments, sessions) if alone and not ledger else 0,
     )  # fmt: skip
     budget = device_budget(config, picture, chain.steps, choice.encoder, host.sessions, places=places)
     provenance, unsaid = choose_provenance(config.output, chain.steps, container)

@@ -22,12 +22,13 @@ from gpupipe.render.codecs import encoder_maker, make_encoder
 from gpupipe.render.copied import CopiedStreams
 from gpupipe.render.feed import check_stop
 from gpupipe.render.guard import Guard, again
+from gpupipe.render.join import Join
 from gpupipe.render.joined import inspect
 from gpupipe.render.lanes import Crew
 from gpupipe.render.ledger import Ledger
 from gpupipe.render.pieces import BadPieceError, read
 from gpupipe.render.progress import Outcome, Tally
-from gpupipe.render.segmented import Join, start_lanes
+from gpupipe.render.segmented import start_lanes
 from gpupipe.render.shelf import Shelf
 from gpupipe.render.short import short_memory
 from gpupipe.render.target import measured, open_muxer
