@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,6 +14,7 @@ from gpupipe.document import read_document
 from gpupipe.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from gpupipe.stages.base import Settings
@@ -25,16 +26,19 @@ def near_miss(key: str, known: list[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"known here: {', '.join(sorted(known))}"
 
 
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Models that a field's type may hold, alone, in unions, in lists."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
 def _known_keys(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
     """Field names at `path` below `model`, for the nearest-key hint."""
     for part in path:
-        annotation = (
-            model.model_fields[part].annotation if isinstance(part, str) and part in model.model_fields else None
-        )
-        options = [annotation, *getattr(annotation, "__args__", ())]
-        nested = [o for o in options if isinstance(o, type) and issubclass(o, BaseModel)]
-        if nested:
-            model = nested[0]
+        if isinstance(part, str) and part in model.model_fields:
+            model = next(_models(model.model_fields[part].annotation), model)
     return list(model.model_fields)
 
 

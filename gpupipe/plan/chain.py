@@ -59,7 +59,10 @@ class ChainBuilder:
         if have.pixels.family != target.pixels.family:
             self.notes += [f"{g} (for arithmetic only; the output's tags stay as the input's)" for g in self._guesses]
         dither = target.pixels.layout != "float" and self._source.pixels.depth > target.pixels.depth
-        name = f"{have.pixels.name} to {target.pixels.name}{', dithered' if dither else ''}"
+        name = f"{have.pixels.name} to {target.pixels.name}"
+        if have.pixels.name == target.pixels.name and have.color.range != target.color.range:
+            name = f"{have.pixels.name}, {_range(have)} to {_range(target)} range"
+        name += ", dithered" if dither else ""
         if have.alpha != target.alpha:
             name += f", alpha {have.alpha} to {target.alpha} bit"
         self._add(Step("convert", name, have, target, {"dither": dither}, reason))
@@ -149,3 +152,7 @@ def entries(config_stages: tuple[StageEntry, ...]) -> Iterator[tuple[str, str, S
             yield entry.name, where, entry, stages.load(entry.name)(entry.settings)
         except PlanError as error:
             raise at(where, error) from None
+
+
+def _range(picture: FrameFormat) -> str:
+    return picture.color.range.name.lower() if picture.color.range else "unknown"

@@ -65,6 +65,12 @@ def test_one_conversion_for_a_row_of_stages() -> None:
     assert steps(made) == ["yuv420p to rgbf32", "warp", "warp", "rgbf32 to yuv420p"]
 
 
+def test_a_change_of_range_alone_says_so() -> None:
+    assert steps(plan(source(), {"output": {"video": {"codec": "mjpeg"}}}, "o.mov")) == [
+        "yuv420p, limited to full range"
+    ]
+
+
 @pytest.mark.parametrize(
     ("pixels", "encoder", "expected", "dithered"),
     [

@@ -111,19 +111,36 @@ with sync_playwright() as play:
                 e.childElementCount == 0 && e.textContent.trim() && parseFloat(getComputedStyle(e).fontSize) < 12).length'''),
             "ink": page.evaluate("[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"),
         })
-    print(json.dumps(found))
+    page = context.new_page()
+    page.goto("file://" + sys.argv[3])
+    hues = page.evaluate('''gpupipePlots.flatMap(p => p.series.slice(1).map((s, k) => {
+        const bar = document.getElementsByClassName('s-' + s.label)[0], ink = document.createElement('i');
+        ink.style.color = s.stroke(p, k + 1);
+        document.body.append(ink);
+        return bar && [s.label, getComputedStyle(ink).color, getComputedStyle(bar).backgroundColor];
+    }).filter(Boolean))''')
+    print(json.dumps([*found, hues]))
 """
 
 
-def test_in_a_browser(folder):
+def test_in_a_browser(folder, tmp_path):
     pytest.importorskip("playwright", reason="the browser check needs playwright (extra dev)")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no chromium here (Debian: apt-get install chromium)")
-    words = [sys.executable, "-c", BROWSER, chromium, str(folder / "r.html")]
+    (tmp_path / "c.yaml").write_text("output: {video: {encoder: libx264, preset: ultrafast}}\n")
+    run = ["run", tmp_path / "c.yaml", folder / "clip.mov", tmp_path / "o.mp4", "--device", "cpu", "--quiet"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorder, "INTERVAL", 0.05)
+        run += ["--report", tmp_path / "one.html"]
+        assert CliRunner().invoke(cli, [str(word) for word in run], obj=Console()).exit_code == 0
+    words = [sys.executable, "-c", BROWSER, chromium, str(folder / "r.html"), str(tmp_path / "one.html")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    for width, found in zip((1280, 390), json.loads(done.stdout), strict=True):
+    *pages, hues = json.loads(done.stdout)
+    assert {"decode", "encode"} <= {label for label, _, _ in hues}
+    assert all(line == bar for _, line, bar in hues), hues  # one thing, one colour, in charts and bars
+    for width, found in zip((1280, 390), pages, strict=True):
         assert found["said"] == []
         assert found["asked"] == [f"file://{folder}/r.html"]
         assert found["edge"] == pytest.approx(80, abs=3)

@@ -450,6 +450,10 @@ def test_the_plan_says_what_is_done() -> None:
     ("settings", "says"),
     [
         ({"detect": {"scor": 1}}, r"stages\[0\]\.face\.detect\.scor: unknown key \(did you mean 'score'\?\)"),
+        (
+            {"operate": [{"pixelate": {"contrst": 1}}]},
+            r"operate\[0\]\.pixelate\.contrst: unknown key \(did you mean 'contrast'\?\)",
+        ),
         ({"operate": [{"blurr": {}}]}, r"stages\[0\]\.face\.operate\[0\]: blurr is none of blur, pixelate"),
         ({"operate": [{"blur": {"radius": 5}}]}, r"face\.operate\[0\]\.blur\.radius: .*less than or equal to 1"),
         ({"operate": [{"generate": {}}]}, r"face\.operate\[0\]\.generate: give a card or an onnx file"),
