@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from pathlib import Path
 
@@ -14,79 +13,17 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faces"))
 
 from clips import Move, frames, path, truth
+from face_stage import ANONYMISE, CENTRE, CLEAR, MOVES, ROUGH, SIZE, found, made, run, seen
 from generators import swap_generator
 from stills import picture, plan
 from stills_of_faces import ASTRONAUT_POINTS, DALI_POINTS, still
 
-from gpupipe import stages
 from gpupipe.config import parse_config
 from gpupipe.errors import ConfigError, PlanError
-from gpupipe.faces.detect import Wanted, faces_of, look, shown
-from gpupipe.faces.found import Faces
-from gpupipe.faces.networks import card_of
-from gpupipe.models.load import load
-from gpupipe.stages import _face_build
 
-SIZE = (224, 168)
-CENTRE = (225.0, 120.0)
-MOVES = {"pan": {"pan": 3.0}, "all": {"pan": 1.5, "zoom": 0.3, "roll": 1.0, "light": 0.3}}
+pytestmark = pytest.mark.usefixtures("face_networks")
 CLOSE = ("dali_face_1.jpeg", (450.0, 400.0), DALI_POINTS, 0.36, {"zoom": 0.6})
 """A face that fills the picture while it zooms."""
-CLEAR = {"most": 2}
-ROUGH = {"score": 0.3, "refine": False}
-HIDDEN = ("fill", "blur", "pixelate")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _weights(weights):
-    for card in ("centerface", "dlib-face-embedding", "multistyle26", "realesr-animevideov3-x2"):
-        weights(card)
-    once = pytest.MonkeyPatch()
-    once.setattr(_face_build, "card_of", functools.cache(card_of))
-    known = functools.cache(lambda name: load(*card_of(name, "", "")))
-    once.setattr(_face_build, "load", lambda card, _: known(card.name))  # networks are read, never written
-    yield
-    once.undo()
-
-
-def made(settings: dict, size: tuple[int, int]) -> object:
-    kind = stages.load("face")
-    stage = kind(kind.Settings.model_validate(settings))
-    source = picture("rgbf32", *size)
-    assert stage.output_format(source) == source
-    stage.prepare(source)
-    return stage
-
-
-def run(stage, rgb: torch.Tensor, rows: int = 1, number: int = 0) -> torch.Tensor:
-    memory = stage.remember()
-    memory.forget(number)
-    out = []
-    with torch.inference_mode():
-        for part in rgb.split(rows):
-            before = part.clone()
-            out.append(stage.follow((part,), memory)[0])
-            memory.number += len(part)
-            assert torch.equal(part, before), "a stage must not write to its input"
-    return torch.cat(out)
-
-
-def seen(stage, rgb: torch.Tensor) -> tuple[list[Faces], list[torch.Tensor]]:
-    memory = stage.remember()
-    with torch.inference_mode():
-        both = [stage._line.look(part, memory.tensors, n) for n, part in enumerate(rgb.split(1))]
-    return [seen.faces for seen, _ in both], [chosen for _, chosen in both]
-
-
-def found(stage, rgb: torch.Tensor, score: float = 0.5) -> Faces:
-    """What its detector alone says of pictures."""
-    how = look(rgb.shape[3], rgb.shape[2], max(rgb.shape[2:]))
-    with torch.inference_mode():
-        parts = [
-            faces_of(stage._line._sight._detector(shown(part, how)), how, Wanted(score, 0.0, 8))
-            for part in rgb.split(1)
-        ]
-    return Faces(*(torch.cat(tensors) for tensors in zip(*(p.tensors() for p in parts), strict=True)))
 
 
 @pytest.fixture(scope="module")
@@ -160,72 +97,6 @@ def test_no_face_in_the_negative() -> None:
     assert run(stage, rgb) is not None
     assert torch.equal(run(stage, rgb), rgb)
     assert not bool(seen(stage, rgb)[0][0].valid.any())
-
-
-ANONYMISE = {
-    "detect": ROUGH,
-    "track": {"hold": 5},
-    "operate": ["pixelate"],
-    "blend": {"mask": "box", "feather": 0.02},
-}
-"""As `configs/anonymise.yaml` has it."""
-
-
-@pytest.mark.parametrize("operate", [[{"pixelate": {"blocks": blocks}}] for blocks in (6, 8)] + [["blur"], ["fill"]])
-@pytest.mark.parametrize("face", [14, 26])
-def test_nothing_is_found_again_of_small_faces(operate, face) -> None:
-    """So many pixels wide at first: what hides is then no larger than what a detector takes for a face."""
-    move = path(16, (192, 160), CENTRE, face / 92, pan=2.0, zoom=0.4, roll=2.0, light=0.2)
-    rgb = frames("astronaut_512.png", move, (192, 160))
-    stage = made({"detect": {**ROUGH, "most": 2}, "operate": operate}, (192, 160))
-    assert int(found(stage, rgb, 0.3).valid.sum()) == len(rgb)
-    assert again(stage, run(stage, rgb, 4), 0.3) == []
-
-
-def again(stage, rgb: torch.Tensor, score: float) -> list[tuple[int, float, list[int]]]:
-    """Picture, score and box of each face that its detector finds, so that a failure says what it saw and where."""
-    faces = found(stage, rgb, score)
-    return [
-        (n, round(float(faces.scores[n, k]), 2), faces.boxes[n, k].round().int().tolist())
-        for n, k in faces.valid.nonzero().tolist()
-    ]
-
-
-def test_nobody_is_known_after_anonymise() -> None:
-    move = path(6, SIZE, CENTRE, 0.6, **MOVES["all"])
-    rgb = frames("astronaut_512.png", move, SIZE)
-    stage = made({**ANONYMISE, "track": {"hold": 5, "embedding": True}}, SIZE)
-    out = run(stage, rgb)
-    assert int(found(stage, rgb).valid.sum()) == len(rgb)
-    assert again(stage, out, 0.3) == []
-    known = found(stage, rgb[::3])
-    identity = stage._line._sight._embed
-    number = int(known.valid.sum())
-    before, after = (identity(pictures[::3], known, number)[:, 0] for pictures in (rgb, out))
-    assert float(torch.linalg.vector_norm(before - after, dim=-1).min()) > 0.6
-    assert float(torch.linalg.vector_norm(before - before[0], dim=-1).max()) < 0.4
-
-
-@pytest.mark.parametrize(
-    ("name", "width", "count"),
-    [("astronaut_512.png", 256, 1), ("dali_face_1.jpeg", 224, 1), ("portrait_pd.jpg", 448, 2)],
-)
-def test_what_hides_leaves_no_face_and_tells_no_more_than_a_blank(name, width, count) -> None:
-    """With the defaults. A blank's embedding lies 0.62 to 0.83 from those of the corpus: nearest to the profile."""
-    rgb = still(name)
-    rgb = torch.nn.functional.interpolate(rgb, scale_factor=width / rgb.shape[3], mode="bilinear", antialias=True)
-    settings = {"detect": {"refine": False}, "track": {"embedding": True}}
-    stages = [made({**settings, "operate": [hidden]}, (rgb.shape[3], rgb.shape[2])) for hidden in HIDDEN]
-    out = [run(stage, rgb) for stage in stages]
-    known = found(stages[0], rgb)
-    assert int(known.valid.sum()) == count
-    identity = stages[0]._line._sight._embed
-    who, blank, *left = (identity(p, known, count)[known.valid] for p in (rgb, torch.full_like(rgb, 0.5), *out))
-    limit = torch.linalg.vector_norm(blank - who, dim=-1)
-    for stage, pictures, embeddings in zip(stages, out, left, strict=True):
-        assert again(stage, pictures, 0.3) == []
-        away = torch.linalg.vector_norm(embeddings - who, dim=-1)
-        assert bool(((away > 0.6) & (away > limit - 0.07)).all())
 
 
 def test_a_generator_of_ones_own_runs_as_it_is(tmp_path) -> None:
@@ -464,18 +335,3 @@ def test_the_plan_says_what_is_done() -> None:
 def test_wrong_keys_are_named(settings, says) -> None:
     with pytest.raises(ConfigError, match=says):
         parse_config({"stages": [{"face": settings}]})
-
-
-def test_squares_beside_a_collar_are_no_face() -> None:
-    """Frames of the clip of `tests/gpu/test_face_gpu.py` in which a detector took a corner of the squares for one."""
-    size = (640, 360)
-    move = path(32, size, CENTRE, 1.0, pan=4.0, zoom=0.4, roll=2.0, light=0.2)
-    some = [5, 14]
-    rgb = frames("astronaut_512.png", Move(move.matrix[some], move.gain[some]), size)
-    settings = {"detect": {"score": 0.3, "refine": False, "most": 2}, "smooth": "off"}
-    bold = {"operate": [{"pixelate": {"blocks": 6, "contrast": 1.0}}], "align": {"extent": 1.2}}
-    scores = []
-    for changed in ({"operate": [{"pixelate": {"blocks": 6}}]}, bold):
-        stage = made({**settings, **changed}, size)
-        scores.append(max((score for _, score, _ in again(stage, run(stage, rgb), 0.05)), default=0.0))
-    assert scores[0] < 0.2 < scores[1], scores
