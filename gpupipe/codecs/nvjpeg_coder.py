@@ -112,7 +112,7 @@ class Coder:
         places = range(lengths.ctypes.data, lengths.ctypes.data + 8 * count, 8)
         for place, state in zip(places, self._states, strict=False):
             check(retrieve(handle, state, None, place, stream), "nvjpegEncodeRetrieveBitstream", self._lane.device)
-        sizes = lengths[:count].tolist()
+        sizes = lengths.tolist()
         pinned = self._pinned.room(sum(sizes))
         at = pinned.data_ptr()
         for place, state, size in zip(places, self._states, sizes, strict=False):
