@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpupipe import stages
+from gpupipe.codecs.encoders import encoder_facts
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
+    from gpupipe.codecs.base import EncoderSettings
     from gpupipe.color import ColorSpec
     from gpupipe.format import FrameFormat
     from gpupipe.plan.model import Plan, Step
@@ -45,11 +47,7 @@ def lines(plan: Plan) -> list[str]:
         "         frames go to the encoder as they are"
     ]
     encoder = plan.encoder
-    control = (
-        f"{encoder.bitrate} b/s"
-        if encoder.bitrate
-        else "quality " + ("default" if encoder.quality is None else f"{encoder.quality:g}")
-    )
+    control = f"{encoder.bitrate} b/s" if encoder.bitrate else f"quality {_quality(encoder)}"
     extras = "".join(f", {k}={v}" for k, v in encoder.options.items())
     preset = f", preset {encoder.preset}" if encoder.preset else ""
     picture = f"{encoder.input_format.pixels.name}{_alpha(encoder.input_format)}"
@@ -68,6 +66,15 @@ def lines(plan: Plan) -> list[str]:
         out.append(f"origin   the output says that it is {plan.provenance.source_type} (IPTC){signed}")
     out += [f"note     {note}" for note in plan.notes]
     return out
+
+
+def _quality(encoder: EncoderSettings) -> str:
+    """What is asked for, or what is taken where that is known: options may say something else."""
+    if encoder.quality is not None:
+        return f"{encoder.quality:g}"
+    scale = encoder_facts(encoder.encoder).scale
+    known = scale is not None and scale.kind == "crf" and scale.default is not None and not encoder.options
+    return f"{scale.default:g} (default)" if known and scale is not None else "default"
 
 
 def _step(step: Step) -> str:

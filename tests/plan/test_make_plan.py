@@ -15,6 +15,7 @@ from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.media.probe import probe
 from gpupipe.media.source import SourceInfo, StreamInfo, VideoInfo
 from gpupipe.plan import Plan, make_plan
+from gpupipe.plan.text import lines
 
 UNTAGGED = ColorSpec()
 
@@ -63,6 +64,20 @@ def test_a_resize_from_sd_to_hd_keeps_the_matrix_of_the_source() -> None:
 def test_one_conversion_for_a_row_of_stages() -> None:
     made = plan(source(), {"stages": [{"warp": {"rotate": 1}}, {"warp": {"scale": 1.1}}]})
     assert steps(made) == ["yuv420p to rgbf32", "warp", "warp", "rgbf32 to yuv420p"]
+
+
+@pytest.mark.parametrize(
+    ("video", "says"),
+    [
+        ({"encoder": "libx264"}, "quality 18 (default)"),
+        ({"encoder": "libx265", "quality": 21}, "quality 21"),
+        ({"encoder": "libx264", "options": {"qp": 0}}, "quality default"),
+        ({"codec": "ffv1"}, "quality default"),
+    ],
+)
+def test_the_quality_that_is_taken_is_said(video, says) -> None:
+    (encode,) = (line for line in lines(plan(source(), {"output": {"video": video}})) if line.startswith("encode"))
+    assert f", {says}" in encode
 
 
 def test_a_change_of_range_alone_says_so() -> None:
