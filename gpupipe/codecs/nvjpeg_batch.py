@@ -64,6 +64,8 @@ class Batch:
             images: (N, 8) uint64, an nvjpegImage_t a row.
             pinned: where the bitstreams go; it grows as it has to.
             device: named in errors.
+
+        Raises DeviceError where nvJPEG or the GPU fails.
         """
         lengths, asked = np.zeros(len(images), np.uint64), (ctypes.byref(self._calls), ctypes.byref(self._coder))
         while True:

@@ -45,7 +45,7 @@ class Slabs:
             raise MemoryError(str(error)) from None
         self._memory[:: mmap.PAGESIZE] = 0
         self._free = deque(range(count))
-        self._rows: dict[int, _Row] = {}
+        self._open: dict[int, _OpenSlab] = {}
         self._lock = threading.Lock()
 
     @property
@@ -70,29 +70,29 @@ class Slabs:
     def close(self, segment: int) -> None:
         """No more packets of a segment come: its last slab is free when they are gone."""
         with self._lock:
-            self._rows.pop(segment, None)
+            self._open.pop(segment, None)
 
     def _runs(self, segment: int, packets: Sequence[Packet]) -> Iterator[tuple[Any, Sequence[Packet]]]:
         """Places, each for as many of the packets as one slab still takes; None where there is none."""
         while packets:
-            row = self._row(segment, packets[0].size)
+            slab = self._open_slab(segment, packets[0].size)
             ends = list(accumulate(packet.size for packet in packets))
-            count = 1 if row is None else bisect_right(ends, SLAB - _PADDING - row.used)
-            place = None if row is None else row.take(ends[count - 1])
+            count = 1 if slab is None else bisect_right(ends, SLAB - _PADDING - slab.used)
+            place = None if slab is None else slab.take(ends[count - 1])
             yield place, packets[:count]
             packets = packets[count:]
 
-    def _row(self, segment: int, size: int) -> _Row | None:
-        """One with room for so many bytes."""
+    def _open_slab(self, segment: int, size: int) -> _OpenSlab | None:
+        """The one that a segment's packets go to, with room for so many bytes; None where there is none."""
         if not 0 < size <= SLAB - _PADDING:
             return None
-        row = self._rows.get(segment)
-        if row is None or row.used + size + _PADDING > SLAB:
-            slab = self._slab()
-            if slab is None:
+        slab = self._open.get(segment)
+        if slab is None or slab.used + size + _PADDING > SLAB:
+            memory = self._slab()
+            if memory is None:
                 return None
-            row = self._rows[segment] = _Row(slab)
-        return row
+            slab = self._open[segment] = _OpenSlab(memory)
+        return slab
 
     def _slab(self) -> Any:
         """An array that is free again when nobody refers to it any more."""
@@ -105,16 +105,16 @@ class Slabs:
         return memoryview(slab)  # whose parts refer to the slab, where those of an array refer to the memory
 
 
-class _Row:
+class _OpenSlab:
     """The slab that is being filled with a segment's packets."""
 
-    def __init__(self, slab: Any) -> None:
-        self.slab, self.used = slab, 0
+    def __init__(self, memory: Any) -> None:
+        self._memory, self.used = memory, 0
 
     def take(self, size: int) -> Any:
         """The next bytes of it."""
         begin, self.used = self.used, self.used + size + _PADDING
-        return self.slab[begin : begin + size]
+        return self._memory[begin : begin + size]
 
 
 def _neighbours(packets: Sequence[Packet]) -> Iterator[Sequence[Packet]]:
