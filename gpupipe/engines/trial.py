@@ -41,6 +41,7 @@ def tried(package: Path, profile: Profile, command: Sequence[str] = _CHILD) -> b
         done = subprocess.run(  # noqa: S603  our own interpreter and code
             asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False,
             env=os.environ | {"PYTHONPATH": found},
+            start_new_session=True,  # Ctrl-C, which a terminal sends to all, is no crash, and what is kept would say so
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         message = f"what torch compiled does not come to its end when it is tried ({_PATIENCE:.0f} s)"

@@ -81,6 +81,7 @@ def _attempt(guard: Guard, join: Join, lanes: ExitStack, meter: Meter, *, journa
                 meter.wrote(new.packets)
                 if new.frames:
                     meter.count(new.frames, new.pts[-1], plan.encoder.time_base)
+            guard.on(None)  # nothing is left that fewer sessions would do
             lanes.push(stack.pop_all())
     except Exception as error:
         if join.writing:

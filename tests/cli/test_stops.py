@@ -186,6 +186,32 @@ def test_a_second_signal_takes_the_unfinished_file_away(begun, tmp_path):
     assert "stopped at once" in err
 
 
+TWICE = """
+import os, signal, sys, threading
+from pathlib import Path
+from gpupipe.cli.console import Console
+from gpupipe.cli.stop import stopping
+from gpupipe.media.output import OutputFile
+with stopping(threading.Event(), Console()), OutputFile(Path(sys.argv[1])) as file:
+    file.path.write_text("whole")
+    if sys.argv[2] == "committed":
+        file.commit()
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+@pytest.mark.parametrize(("when", "said"), [("committed", "is whole"), ("before", "nothing was written")])
+def test_a_second_signal_while_decoders_are_closed_tells_the_truth(when, said, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", TWICE, str(tmp_path / "out.mp4"), when],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 130
+    assert said in done.stderr.splitlines()[-1]
+    assert settled(tmp_path) == ({"out.mp4"} if when == "committed" else set())
+
+
 def test_a_killed_run_leaves_nothing_under_the_final_name(begun, tmp_path):
     """SIGKILL cannot be answered: the hidden file stays, and the next run is not disturbed by it."""
     begun.kill()

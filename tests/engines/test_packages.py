@@ -133,3 +133,8 @@ def test_the_folder_where_a_run_is_started_is_not_searched_for_code(
     monkeypatch.chdir(tmp_path)
     assert not tried(tmp_path / "network.pt2", PROFILE)
     assert not (tmp_path / "seen").exists()
+
+
+def test_ctrl_c_in_a_terminal_is_no_crash_there(tmp_path: Path) -> None:
+    code = "import os, sys; sys.exit(os.getpgrp() == os.getpgid(os.getppid()))"
+    assert tried(tmp_path / "network.pt2", PROFILE, ("-c", code))
