@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["AudioSettings", "Muxer", "VideoHeader"]
 
 
+_FAILURES = (ValueError, OSError, av.FFmpegError)
 _TAG_ERRORS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "replace"}
 """PyAV 18 stops at a tag that is not UTF-8 unless told not to; 19 has no such argument."""
 
@@ -118,15 +119,18 @@ class Muxer:
         """What libav and the system say, as a MediaError that names the volume and what to do."""
         try:
             yield
-        except ValueError as error:  # libav's EINVAL is one too
+        except _FAILURES as error:
+            raise self._described(error) from None
+
+    def _described(self, error: Exception) -> MediaError:
+        if isinstance(error, ValueError):  # libav's EINVAL is one too
             why = getattr(error, "strerror", None) or error
-            raise MediaError(f"the {self._container.name} muxer refuses it: {why}", where=shown(self._path)) from None
-        except av.error.PermissionError as error:  # of the muxer: the file is open already
+            return MediaError(f"the {self._container.name} muxer refuses it: {why}", where=shown(self._path))
+        if isinstance(error, av.error.PermissionError):  # of the muxer: the file is open already
             hint = "another container, or another profile of the codec, may do"
             message = f"the {self._container.name} muxer refuses it: {error.strerror}"
-            raise MediaError(message, where=shown(self._path), hint=hint) from None
-        except (OSError, av.FFmpegError) as error:
-            raise describe_os_error(error, self._path) from None
+            return MediaError(message, where=shown(self._path), hint=hint)
+        return describe_os_error(error, self._path)
 
     def add_video(self, template: av.VideoStream) -> None:
         """Describes the encoded video, writes the header with every track, and what was held back.
@@ -188,8 +192,10 @@ class Muxer:
         return None
 
     def _write(self, packet: Packet) -> None:
-        with self._errors():
+        try:  # not `_errors`, which would take as long as all else here that is Python
             self._out.mux_one(packet)
+        except _FAILURES as error:
+            raise self._described(error) from None
 
     def close(self) -> None:
         """Finishes the file. Raises MediaError where that fails, or no picture was ever written."""

@@ -29,6 +29,7 @@ class Join:
     def __init__(self, plan: Plan, muxer: Muxer, copied: CopiedStreams, journal: Journal) -> None:
         self._plan, self._muxer, self._copied, self._journal = plan, muxer, copied, journal
         self._board: Board | None = None
+        self._alone = encoder_facts(plan.encoder.encoder).alone
         self._clock: DtsClock | None = None
         self._index, self._frames, self._coded = 0, 0, 0
         self._given = self._nothing()
@@ -44,7 +45,7 @@ class Join:
         return self._index if self._board is None else self._board.written
 
     def _nothing(self) -> Given:
-        return Given(exact=not encoder_facts(self._plan.encoder.encoder).alone)
+        return Given(exact=not self._alone)
 
     def start(self, board: Board) -> None:
         """Parts come from that board from now on; the segment that is being written comes again from its beginning."""
@@ -78,7 +79,10 @@ class Join:
         assert part.encoder is not None  # runners leave it out only when they are told that this was done
         self._begun = self._board.begun = True
         self._muxer.add_video(part.encoder.template(part.packets))
-        if len(self._plan.segments) > 1:  # one encoder's own times are right; those of several overlap
+        several = len(self._plan.segments) > 1
+        if (
+            several and not self._alone
+        ):  # one encoder's own times are right, as is each picture's; of others they overlap
             codec = part.encoder.settings.codec
             self._clock = DtsClock(_depth(part.packets[0], self._early, codec))
             for pts in self._early:
