@@ -82,7 +82,10 @@ def choose_segments(
         longest = LONGEST_ALONE if alone and lead == 0 and not apart else LONGEST
         seconds = min(longest, max(SHORTEST, len(times.pts) / info.video.rate / (4 * sessions)))
     segments = cut(times, window, seconds, info.video.time_base, lead)
-    return segments, min(sessions, len(segments)), f"{len(segments)} at key frames"
+    reason = f"{len(segments)} at key frames"
+    if len(segments) == 1:
+        reason = f"one: no key frame to cut at {float(seconds):.3g} s or more from the start"
+    return segments, min(sessions, len(segments)), reason
 
 
 def _refusal(config: Config, *, retimed: bool) -> str | None:

@@ -90,6 +90,7 @@ def test_nothing_is_lost_where_a_run_may_not_begin(clip, tmp_path: Path, form: s
     with av.open(str(out)) as container:
         found = [f.to_ndarray().tobytes() for f in container.decode(video=0)]
     assert len(plan.segments) == 1
+    assert plan.segments_reason == "one: no key frame to cut at 0.4 s or more from the start"
     assert found == wanted
     assert len(journal) == 0
 
