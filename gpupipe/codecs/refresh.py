@@ -52,12 +52,13 @@ class Refresh:
             if found in VCL[self._codec]:
                 return later and found not in _WHOLE[self._codec]
             later |= found == kind and _recovers_later(unit[header:])
-        return False
+        return later and packet.size > _HEAD  # its slice was not seen: to begin earlier is right in any case
 
     def _units(self, data: bytes) -> Iterator[bytes]:
         if not self._length:
             starts = [m.end() for m in START.finditer(data)]
-            yield from (data[a:b] for a, b in zip(starts, [*starts[1:], len(data)], strict=True) if a < len(data))
+            ends = [*starts[1:], len(data)]  # one too many where there is no start code, in a damaged packet
+            yield from (data[a:b] for a, b in zip(starts, ends, strict=False) if a < len(data))
             return
         at = 0
         while at + self._length < len(data):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import av
@@ -128,3 +129,30 @@ def test_what_is_read(data: bytes, gradual: bool) -> None:
     stream = av.CodecContext.create("h264", "r")
     holder = type("Stream", (), {"codec_context": stream})()
     assert Refresh(holder).gradual(packet) == gradual
+
+
+RECOVERS_LATER = b"\x00\x00\x01\x06\x06\x01\x20\x80"
+CAPTIONS = b"\x00\x00\x01\x06\x05" + b"\xff" * 40 + b"\x10" + b"\xaa" * (255 * 40 + 16) + b"\x80"
+SLICE = b"\x00\x00\x01\x41\x9a"
+AVCC = bytes.fromhex("01640028ffe1000667640028abcd01000468eebcb0")
+
+
+@pytest.mark.parametrize("extradata", [b"", AVCC, AVCC[:-2], b"\x01" * 9])
+@pytest.mark.parametrize(
+    ("data", "gradual"),
+    [
+        (b"\x55" * 20, False),
+        (bytes(20), False),
+        (b"\x00\x00\x01", False),
+        (b"\x00\x00\x00\x09\x41\x9a", False),
+        (RECOVERS_LATER + SLICE, True),
+        (RECOVERS_LATER + CAPTIONS + SLICE, True),
+        (CAPTIONS + SLICE, False),
+    ],
+)
+def test_damaged_packets_and_long_messages(extradata: bytes, data: bytes, gradual: bool) -> None:
+    """Such as have no start code at all, behind a description that is damaged too."""
+    context = SimpleNamespace(codec=SimpleNamespace(canonical_name="h264"), extradata=extradata)
+    packet = av.Packet(data)
+    packet.is_keyframe = True
+    assert Refresh(SimpleNamespace(codec_context=context)).gradual(packet) == (gradual and extradata != AVCC)
