@@ -20,8 +20,8 @@ _MONOCHROME = re.compile(r"chroma_format_idc\s.*=\s*0\s*$")
 def _parameter_sets(codec: str, data: bytes) -> bytes:
     """All SPS NAL units before the first slice."""
     starts = [m.end() for m in START.finditer(data)]
-    found = b""
-    for start, following in zip(starts, [*starts[1:], len(data) + 3], strict=True):
+    found = b""  # strict is off: a damaged packet may have no start code at all
+    for start, following in zip(starts, [*starts[1:], len(data) + 3], strict=False):
         if start >= len(data) or nal_type(codec, data, start) in VCL[codec]:
             break
         if nal_type(codec, data, start) == _SPS[codec]:
@@ -77,7 +77,7 @@ def unusual_headers(stream: av.VideoStream) -> str | None:
 def _units(data: bytes) -> list[bytes]:
     """NAL units of an Annex-B access unit, each with its three-byte start code."""
     starts = [m.start() for m in START.finditer(data)]
-    return [data[a:b] for a, b in zip(starts, [*starts[1:], len(data)], strict=True)]
+    return [data[a:b] for a, b in zip(starts, [*starts[1:], len(data)], strict=False)]
 
 
 def _layer(unit: bytes) -> int:

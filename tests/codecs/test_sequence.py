@@ -100,3 +100,12 @@ def test_second_view_of_mv_hevc_is_taken_out(corpus: Path) -> None:
     assert len(pictures[0]) == len(pictures[1]) == 5
     assert all((a == b).all() for a, b in zip(*pictures, strict=True))
     assert not layered("hevc", packets("hevc", 128, 96)[0])
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+@pytest.mark.parametrize("data", [b"", bytes(9), b"\x55" * 9, b"\x00\x00\x01", b"\x00\x00\x01" * 3])
+def test_a_packet_without_units_says_nothing(codec: str, data: bytes) -> None:
+    """A damaged one is for the decoder to judge."""
+    assert signature(codec, data) == b""
+    assert not layered(codec, data)
+    assert base_layer(data) in {b"", data}
