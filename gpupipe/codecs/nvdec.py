@@ -39,7 +39,13 @@ def _filters(stream: av.VideoStream) -> av.bitstream.BitStreamFilterContext | No
     length_prefixed = extradata[:1] == b"\x01"
     if not length_prefixed or name not in ("h264", "hevc"):
         return None
-    return av.bitstream.BitStreamFilterContext(f"{name}_mp4toannexb", stream)
+    try:
+        return av.bitstream.BitStreamFilterContext(f"{name}_mp4toannexb", stream)
+    except av.error.FFmpegError as error:
+        raise DeviceError(
+            f"the parameter sets that the container gives of its {name} are damaged: {error.strerror}",
+            hint="use `device: cpu`, which may find others in the stream",
+        ) from None
 
 
 class NvdecDecoder:

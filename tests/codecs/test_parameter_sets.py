@@ -17,6 +17,7 @@ from nvdec_double import COUNT, decoder, encoded, library
 from gpupipe.codecs import nvdec, nvdec_session
 from gpupipe.codecs.parameter_sets import beside, complete, described
 from gpupipe.codecs.sei import START, VCL, nal_type
+from gpupipe.errors import DeviceError
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.media.segments import SegmentReader, cut, timetable
@@ -259,3 +260,13 @@ def test_a_description_that_is_cut_short_is_none(codec: str) -> None:
         whole = b"\x01" + bytes(20) + b"\x03\x01" + b"\x21\x00\x02\x00\x05" + sps + b"\x00\x04" + pps
     assert beside(codec, whole) == b"\x00\x00\x00\x01" + sps + b"\x00\x00\x00\x01" + pps
     assert [described(codec, whole[:end]) for end in range(len(whole))] == [None] * len(whole)
+
+
+def test_a_damaged_description_is_told(clip: Callable[[str, str], Path], tmp_path: Path) -> None:
+    """The filter that makes Annex B does not open then: libav's own decoder goes by what is in the stream, if it is."""
+    data, path = bytearray(clip("h264", "mp4").read_bytes()), tmp_path / "damaged.mp4"
+    at = data.index(b"avcC") + 4 + 6  # the length of the first SPS
+    data[at : at + 2] = b"\xff\xff"
+    path.write_bytes(data)
+    with av.open(str(path)) as container, pytest.raises(DeviceError, match="sets that the container gives of its h264"):
+        nvdec._filters(container.streams.video[0])
