@@ -183,6 +183,8 @@ class NvdecDecoder:
                 yield from self._drain()
                 self._reopen()
             self._sequence = sequence or self._sequence
+        if self._layered and not base_layer(bytes(packet)):
+            return  # another view by itself; no bytes at all would be the end of the stream
         if self._leading.asks(key=packet.is_keyframe) and self._barred(
             bytes(packet), packet.pts, key=packet.is_keyframe
         ):

@@ -15,7 +15,7 @@ import pytest
 from nvdec_double import COUNT, decoder, encoded, library
 
 from gpupipe.codecs import nvdec, nvdec_session
-from gpupipe.codecs.parameter_sets import beside, complete, described
+from gpupipe.codecs.parameter_sets import START_CODE, beside, complete, described
 from gpupipe.codecs.sei import START, VCL, nal_type
 from gpupipe.errors import DeviceError
 from gpupipe.journal import Journal
@@ -270,3 +270,22 @@ def test_a_damaged_description_is_told(clip: Callable[[str, str], Path], tmp_pat
     path.write_bytes(data)
     with av.open(str(path)) as container, pytest.raises(DeviceError, match="sets that the container gives of its h264"):
         nvdec._filters(container.streams.video[0])
+
+
+def test_a_view_by_itself_is_no_end_of_the_stream(clip: Callable[[str, str], Path]) -> None:
+    """MV-HEVC: what is left of such a packet is nothing, which tells NVDEC that no more comes."""
+    lib = library("hevc")
+    with av.open(str(clip("hevc", "mp4"))) as container:
+        stream = container.streams.video[0]
+        session = decoder(stream, Journal(), lib)
+        pictures = 0
+        for packet in container.demux(stream):
+            pictures += sum(1 for _ in session.surfaces(packet if packet.size else None))
+            if len(lib.fed) == 1:
+                session._layered = True
+                other = av.Packet(START_CODE + b"\x02\x09" + b"\x80" * 8)
+                other.pts, session._filter, kept = packet.pts, None, session._filter
+                assert not list(session.surfaces(other))
+                session._filter, session._layered = kept, False
+    assert pictures == COUNT
+    assert len(lib.begun) == 1
