@@ -19,9 +19,11 @@ def compiled(source: Path) -> ctypes.CDLL | None:
 
     Takes a twentieth of a second, once a process.
     """
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
-    if compiler is None:
-        return None
+    found = (_made(compiler, source) for compiler in filter(None, map(shutil.which, COMPILERS)))
+    return next(filter(None, found), None)
+
+
+def _made(compiler: str, source: Path) -> ctypes.CDLL | None:
     try:
         with tempfile.TemporaryDirectory(prefix="gpupipe-", ignore_cleanup_errors=True) as folder:
             made = Path(folder) / f"{source.stem}.so"

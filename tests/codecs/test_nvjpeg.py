@@ -174,6 +174,17 @@ def test_without_a_compiler_or_with_one_that_fails_there_is_no_function(monkeypa
     compiled.cache_clear()
 
 
+def test_where_one_compiler_is_broken_another_is_taken(monkeypatch, tmp_path) -> None:
+    (tmp_path / "right.c").write_text("int f(void) { return 7; }")
+    working = shutil.which("gcc")
+    if working is None:
+        pytest.skip("no gcc")
+    monkeypatch.setattr(shutil, "which", {"cc": "/bin/false", "gcc": working}.get)
+    compiled.cache_clear()
+    assert compiled(tmp_path / "right.c").f() == 7
+    compiled.cache_clear()
+
+
 def test_without_a_folder_for_temporary_files_there_is_no_function(monkeypatch, tmp_path) -> None:
     (tmp_path / "right.c").write_text("int f(void) { return 7; }")
     monkeypatch.setattr(shutil, "which", lambda _: "/bin/true")
