@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpupipe.codecs.nvdec import NvdecDecoder, surface_format
+from gpupipe.device import enter_device
 from gpupipe.device.cuda import CudaLane
-from gpupipe.device.driver import enter_context
 from gpupipe.device.slots import Slot
 from gpupipe.frame import NO_PTS, FrameBatch
 from gpupipe.media.timeline import FrameClock, Window
@@ -60,7 +60,7 @@ class Compute:
         lane, steps = CudaLane(plan.device), _on_device(plan)
         call: Caller = directly
         if steps and not plan.graphs:
-            call = OneThread(partial(enter_context, torch.device(plan.device).index or 0))
+            call = OneThread(partial(enter_device, plan.device))
         chain = call(partial(Chain, steps, lane, journal, rows=plan.batch, choices=plan.choices))
         return cls(chain, lane, torch.cuda.graph_pool_handle(), call)
 
@@ -115,7 +115,7 @@ class DeviceRunner:
 
     def render(self, index: int) -> None:
         """See `SegmentWorker`."""
-        enter_context(torch.device(self._plan.device).index or 0)
+        enter_device(self._plan.device)
         segment, video = self._board.segments[index], self._plan.source.video
         clock = FrameClock(video.time_base, video.rate, self._journal, start=video.start or 0)
         self._chain.begin(segment.number, self._memories)
