@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpupipe.codecs.sei import START, VCL, nal_type
+from gpupipe.codecs.sei import VCL, nal_spans, nal_type
 
 _IDR = 5
 _RASL = (8, 9)
@@ -15,7 +15,7 @@ _TRAILING = 2
 
 def slice_type(data: bytes, codec: str = "hevc") -> int | None:
     """The NAL unit type of the first coded slice of an access unit in Annex B; None where it has none."""
-    kinds = (nal_type(codec, data, m.end()) for m in START.finditer(data) if m.end() < len(data))
+    kinds = (nal_type(codec, data, begin) for begin, _ in nal_spans(data))
     return next((kind for kind in kinds if kind in VCL[codec]), None)
 
 

@@ -183,14 +183,15 @@ class NvdecDecoder:
                 yield from self._drain()
                 self._reopen()
             self._sequence = sequence or self._sequence
-        if self._layered and not base_layer(bytes(packet)):
+        base = base_layer(bytes(packet)) if self._layered else None
+        if base == b"":
             return  # another view by itself; no bytes at all would be the end of the stream
         if self._leading.asks(key=packet.is_keyframe) and self._barred(
             bytes(packet), packet.pts, key=packet.is_keyframe
         ):
             return
         self._timed(packet)
-        yield from self._decoded(self._data(packet), packet.pts)
+        yield from self._decoded(self._data(packet, base), packet.pts)
 
     def _timed(self, packet: Packet) -> None:
         """Notes a packet's time under the one that the library gets.
@@ -228,12 +229,12 @@ class NvdecDecoder:
             self._lost(pts)
         return hidden
 
-    def _data(self, packet: Packet) -> Any:
-        """The library's packet; it points into memory that is kept until the next one."""
+    def _data(self, packet: Packet, base: bytes | None) -> Any:
+        """The library's packet, or `base` alone; it points into memory that is kept until the next one."""
         data = self._library.PacketData()
         data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, self._last
-        if self._layered:
-            self._keep(data, base_layer(bytes(packet)))
+        if base is not None:
+            self._keep(data, base)
         if not self._holds:
             self._headed(data, string_at(data.bsl_data, data.bsl))
         return data

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gpupipe.codecs.sei import START, VCL, nal_type
+from gpupipe.codecs.sei import VCL, nal_spans, nal_type
 
 START_CODE = b"\x00\x00\x00\x01"
 _NEEDED = {"h264": {7, 8}, "hevc": {32, 33, 34}}
@@ -84,10 +84,10 @@ def beside(codec: str, extradata: bytes) -> bytes:
 def complete(codec: str, data: bytes) -> bool:
     """Whether an access unit in Annex B has every kind of set before its first slice; True for other codecs."""
     missing = set(_NEEDED.get(codec, ()))
-    for match in START.finditer(data):
-        if not missing or match.end() >= len(data):
+    for begin, _ in nal_spans(data):
+        if not missing:
             break
-        kind = nal_type(codec, data, match.end())
+        kind = nal_type(codec, data, begin)
         if kind in VCL[codec]:
             break
         missing.discard(kind)

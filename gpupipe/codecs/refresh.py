@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpupipe.codecs.parameter_sets import described
-from gpupipe.codecs.sei import START, VCL, nal_type
+from gpupipe.codecs.sei import VCL, nal_spans, nal_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,9 +56,7 @@ class Refresh:
 
     def _units(self, data: bytes) -> Iterator[bytes]:
         if not self._length:
-            starts = [m.end() for m in START.finditer(data)]
-            ends = [*starts[1:], len(data)]  # one too many where there is no start code, in a damaged packet
-            yield from (data[a:b] for a, b in zip(starts, ends, strict=False) if a < len(data))
+            yield from (data[begin:end] for begin, end in nal_spans(data))
             return
         at = 0
         while at + self._length < len(data):

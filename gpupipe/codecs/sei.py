@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import re
 import struct
+from typing import TYPE_CHECKING
 
 from gpupipe.codecs.mastering import MasteringDisplay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _NAL_HEADER = {"h264": b"\x06", "hevc": b"\x4e\x01"}  # SEI; HEVC: prefix SEI, layer 0, temporal id 1
 VCL = {"h264": range(1, 6), "hevc": range(32)}
@@ -21,6 +25,20 @@ _MASTERING, _LIGHT = 137, 144
 def nal_type(codec: str, data: bytes, at: int) -> int:
     """The type of the NAL unit whose header begins at `at`."""
     return data[at] & 0x1F if codec == "h264" else data[at] >> 1 & 0x3F
+
+
+def nal_spans(data: bytes) -> Iterator[tuple[int, int]]:
+    """From where to where each NAL unit of an Annex-B access unit lies, without its start code.
+
+    Empty ones are left out; a damaged packet may have none, nor a start code at all.
+    """
+    begin = len(data)
+    for match in START.finditer(data):
+        if begin < match.start():
+            yield begin, match.start()
+        begin = match.end()
+    if begin < len(data):
+        yield begin, len(data)
 
 
 def _escaped(payload: bytes) -> bytes:
@@ -48,8 +66,9 @@ def hdr_sei(codec: str, mastering: str | None, light: tuple[int, int] | None) ->
 
 def before_picture(codec: str, data: bytes, sei: bytes) -> bytes:
     """Puts an SEI NAL unit in front of the first coded slice of an Annex-B access unit."""
-    for match in START.finditer(data):
-        if match.end() < len(data) and nal_type(codec, data, match.end()) in VCL[codec]:
-            at = match.start() - (match.start() > 0 and data[match.start() - 1] == 0)
+    for begin, _ in nal_spans(data):
+        if nal_type(codec, data, begin) in VCL[codec]:
+            at = begin - 3  # its start code, of which one more zero may be a part
+            at -= at > 0 and data[at - 1] == 0
             return data[:at] + sei + data[at:]
     return data

@@ -10,7 +10,7 @@ import av.error
 import av.logging
 
 from gpupipe.codecs.libav_log import captured_log
-from gpupipe.codecs.sei import START, VCL, nal_type
+from gpupipe.codecs.sei import VCL, nal_spans, nal_type
 
 _SPS = {"h264": 7, "hevc": 33}
 _OFFSET = re.compile(r"(?:conf_win|frame_crop)_(?:left|top)_offset\s.*=\s*(\d+)")
@@ -19,13 +19,12 @@ _MONOCHROME = re.compile(r"chroma_format_idc\s.*=\s*0\s*$")
 
 def _parameter_sets(codec: str, data: bytes) -> bytes:
     """All SPS NAL units before the first slice."""
-    starts = [m.end() for m in START.finditer(data)]
-    found = b""  # strict is off: a damaged packet may have no start code at all
-    for start, following in zip(starts, [*starts[1:], len(data) + 3], strict=False):
-        if start >= len(data) or nal_type(codec, data, start) in VCL[codec]:
+    found = b""
+    for begin, end in nal_spans(data):
+        if nal_type(codec, data, begin) in VCL[codec]:
             break
-        if nal_type(codec, data, start) == _SPS[codec]:
-            found += data[start : following - 3].rstrip(b"\x00")
+        if nal_type(codec, data, begin) == _SPS[codec]:
+            found += data[begin:end].rstrip(b"\x00")
     return found
 
 
@@ -76,8 +75,7 @@ def unusual_headers(stream: av.VideoStream) -> str | None:
 
 def _units(data: bytes) -> list[bytes]:
     """NAL units of an Annex-B access unit, each with its three-byte start code."""
-    starts = [m.start() for m in START.finditer(data)]
-    return [data[a:b] for a, b in zip(starts, [*starts[1:], len(data)], strict=False)]
+    return [data[begin - 3 : end] for begin, end in nal_spans(data)]
 
 
 def _layer(unit: bytes) -> int:
