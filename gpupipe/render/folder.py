@@ -23,6 +23,7 @@ PLAN, LOG, LOCK, FINISHED, SEGMENTS = "plan.json", "log.jsonl", "lock", "finishe
 CHOICES = "choices.json"
 _RESTS = (0.05, 0.2, 0.5)
 """Seconds between attempts to lock a ledger: `status` holds the lock for a moment."""
+_LOOKS = 3
 _MOVED = 1000
 """How often the folder may be taken away under whoever wants it."""
 
@@ -58,7 +59,8 @@ def _expect(path: Path, wanted: Callable[[int], bool], kind: str, rights: int) -
         found = next((words for test, words in _KINDS if test(mode)), "a device")
         message = f"it is {found}, where a run keeps {kind} of its own"
         raise MediaError(message, where=str(path), hint="move it away, then start again")
-    if not os.access(path, rights) and path.exists():  # whoever ends takes files away meanwhile
+    # Whoever ends takes files away meanwhile, and the next one makes others: what is denied is so each time.
+    if all(not os.access(path, rights) and path.exists() for _ in range(_LOOKS)):
         what = "read and write" if rights & os.W_OK else "read"
         raise VolumeError(f"no permission to {what} it", where=str(path), hint="check owner and mode")
 

@@ -200,6 +200,18 @@ def test_never_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert max(most) == 1
 
 
+def test_a_lock_made_anew_while_it_is_looked_at_is_not_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken away before its rights are asked for, and there again when it is asked whether it is there."""
+    folder, access, asked = tmp_path / "o.mp4.gpupipe", os.access, []
+    folder.mkdir()
+    (folder / folders.LOCK).touch()
+    monkeypatch.setattr(
+        os, "access", lambda *one: bool(asked.append(one[0]) or asked.count(one[0]) > 1) and access(*one)
+    )
+    folders.check(folder)
+    assert asked.count(folder / folders.LOCK) == 2
+
+
 def test_status_tells_age_and_size(place: Path, says) -> None:
     ledger = place / "o.mp4.gpupipe"
     for path in (ledger, *ledger.rglob("*")):
