@@ -10,6 +10,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 from gpupipe import cli
@@ -32,6 +33,10 @@ MOMENTS = {
 }
 
 
+SEALING = threading.RLock()
+"""Held from the rename of a segment until its number is in RECORD: a kill in another lane does not come between."""
+
+
 def trap(what: str, count: int, when: str) -> None:
     owner, name = MOMENTS[what]
     original, calls = getattr(owner, name), itertools.count(1)
@@ -39,10 +44,12 @@ def trap(what: str, count: int, when: str) -> None:
     def trapped(*args: object, **kwargs: object) -> object:
         mine = next(calls)
         if mine == count and when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
+            with SEALING:
+                os.kill(os.getpid(), signal.SIGKILL)
         result = original(*args, **kwargs)
         if mine == count:
-            os.kill(os.getpid(), signal.SIGSTOP if when == "held" else signal.SIGKILL)
+            with SEALING:
+                os.kill(os.getpid(), signal.SIGSTOP if when == "held" else signal.SIGKILL)
         return result
 
     setattr(owner, name, trapped)
@@ -52,9 +59,10 @@ def note(record: Path) -> None:
     seal = PieceWriter.seal
 
     def noted(self: PieceWriter, *args: object) -> object:
-        piece = seal(self, *args)
-        with record.open("a") as file:
-            file.write(f"{self._path.stem}\n")
+        with SEALING:
+            piece = seal(self, *args)
+            with record.open("a") as file:
+                file.write(f"{self._path.stem}\n")
         return piece
 
     PieceWriter.seal = noted
