@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -179,7 +180,9 @@ def test_the_second_time_it_comes_from_the_cache(engine: str, tmp_path: Path) ->
     first = selected(SR, engine, profile, tmp_path, said)
     assert any("built in" in line for line in said)
     said.clear()
-    torch.compiler.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of inductor's import, which it brings about
+        torch.compiler.reset()
     built = selected(SR, engine, profile, tmp_path, said)  # beside the first, so that it is loaded indeed
     assert said == []
     pictures = test_pictures(profile)
