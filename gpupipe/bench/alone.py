@@ -95,7 +95,7 @@ def _open(plan: Plan, places: list[Lane]) -> list[Encoder]:
     encoders: list[Encoder] = []
     for place in places:
         try:
-            encoders.append(make_encoder(plan.encoder, place, plan.batch, graphs=plan.graphs))
+            encoders.append(make_encoder(plan.encoder, place, plan.batch, graphs=plan.graphs != "off"))
         except NoSessionError:
             if not encoders:
                 raise

@@ -66,6 +66,10 @@ class Faces:
         return (self.boxes[..., 2:] + self.boxes[..., :2]) / 2
 
 
+PARTS = len(fields(Faces))
+"""Tensors of it."""
+
+
 def take(values: Tensor, order: Tensor) -> Tensor:
     """(N, J, ...) of (N, K, ...), by (N, J) int64 indices."""
     index = order.reshape(*order.shape, *[1] * (values.dim() - 2)).expand(*order.shape, *values.shape[2:])
@@ -78,15 +82,18 @@ def filled(values: Tensor, count: int) -> Tensor:
     return torch.cat((values, values[-1:].expand(missing, *values.shape[1:]))) if missing else values
 
 
-def listed(valid: Tensor, number: int) -> Tensor:
-    """Where the `number` valid places are among all N * K, valid ones first.
+def listed(valid: Tensor, number: int, together: int) -> tuple[Tensor, ...]:
+    """Where the `number` valid places are among all N * K, for each call of a network.
 
-    On a GPU the list is as long as the next power of two, so that networks see few shapes; what is behind the valid
-    ones means nothing.
+    Args:
+        valid: (N, K) bool.
+        number: how many there are, at least one.
+        together: so many for each call, the last ones again where there are fewer; 0 for one call with all.
     """
-    if valid.device.type != "cpu":
-        number = min(1 << max(number - 1, 0).bit_length(), valid.numel())
-    return torch.argsort((~valid).flatten().to(torch.uint8), stable=True)[:number]
+    order = torch.argsort((~valid).flatten().to(torch.uint8), stable=True)[:number]
+    if not together:
+        return (order,)
+    return tuple(filled(part, together) for part in order.split(together))  # type: ignore[no-untyped-call]
 
 
 def joined(parts: Sequence[Faces], dim: int) -> Faces:

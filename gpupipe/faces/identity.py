@@ -14,7 +14,7 @@ import torch
 from gpupipe.engines.base import Profile, arithmetic
 from gpupipe.errors import PlanError, first_line
 from gpupipe.faces.align import crops, similarity
-from gpupipe.faces.found import filled, listed
+from gpupipe.faces.found import listed
 from gpupipe.faces.templates import template
 from gpupipe.models import folder
 
@@ -60,19 +60,17 @@ class Identity:
         out = torch.zeros(count * places, self.width, device=rgb.device)
         if not number:
             return out.view(count, places, -1)
-        order = listed(faces.valid, number)
-        matrix = similarity(faces.points.flatten(0, 1)[order], self._target)
-        seen = crops(rgb, order.div(places, rounding_mode="floor"), matrix, self._size).clamp(0, 1) * 255
-        return out.index_copy(0, order, self._run(seen)).view(count, places, -1)
+        points, together = faces.points.flatten(0, 1), 0 if self.device.type == "cpu" else self._profile.batch
+        for order in listed(faces.valid, number, together):
+            matrix = similarity(points[order], self._target)
+            seen = crops(rgb, order.div(places, rounding_mode="floor"), matrix, self._size).clamp(0, 1) * 255
+            out.index_copy_(0, order, self._run(seen))
+        return out.view(count, places, -1)
 
     def _run(self, seen: Tensor) -> Tensor:
         """(F, E) float32 of (F, 3, S, S)."""
-        ready, much = seen.to(self._profile.dtype), self._profile.batch
         with arithmetic(self._profile):
-            if self.device.type == "cpu":
-                return self._network(ready).float()  # type: ignore[no-any-return]
-            parts = [self._network(filled(part, much))[: len(part)] for part in ready.split(much)]  # type: ignore[no-untyped-call]
-        return torch.cat(parts).float()
+            return self._network(seen.to(self._profile.dtype)).float()  # type: ignore[no-any-return]
 
 
 def picture_of(path: Path, where: str) -> tuple[Tensor, str]:

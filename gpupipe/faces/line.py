@@ -8,11 +8,13 @@ import torch
 
 from gpupipe.faces.draw import drawn
 from gpupipe.faces.follow import NOBODY
+from gpupipe.faces.found import nothing
 from gpupipe.faces.rework import forget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpupipe.device.replay import Recorder
     from gpupipe.faces.rework import Rework
     from gpupipe.faces.sight import Seen, Sight
 
@@ -37,6 +39,13 @@ class Line:
         self._sight, self._choose, self._rework, self._side = sight, choose, rework, side
         self._device, self._debug = device, debug
         self._worked = len(self._made())
+
+    def record(self, recorder: Recorder, rgb: torch.Tensor) -> None:
+        """From now on what reads nothing is replayed, for as many pictures of that size; `rgb` is written to."""
+        self._sight.record(recorder, rgb)
+        if self._rework is not None:
+            how = self._sight.how
+            self._rework.record(recorder, nothing(len(rgb), how.wanted.places, rgb.device, self._sight.width))
 
     def _made(self) -> tuple[torch.Tensor, ...]:
         return () if self._rework is None else self._rework.remember(self._sight.how.wanted.places, self._side)

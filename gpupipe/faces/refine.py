@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from gpupipe.device.replay import Recorder
     from gpupipe.faces.found import Faces
 
 SIDE = 192
@@ -37,27 +38,41 @@ class Refine:
     Args:
         detector: (n, 3, 192, 192) R'G'B' 0..255 to CenterFace's four maps.
         device: where.
+        together: faces that are looked at at once, fewer being filled up; 0 for all that there are.
     """
 
-    def __init__(self, detector: Callable[[Tensor], tuple[Tensor, ...]], device: torch.device) -> None:
-        self._detector = detector
+    def __init__(
+        self, detector: Callable[[Tensor], tuple[Tensor, ...]], device: torch.device, together: int = 0
+    ) -> None:
+        self._detector, self._together = detector, together
         targets = [template("ffhq512", SIDE, _EYES * SIDE / width) for width in _WIDTHS]
         self._targets = torch.from_numpy(np.stack(targets)).to(device)
         self._near = torch.tensor(_WIDTHS, device=device) * _NEAR
+        self._look: Callable[..., Tensor] = self._better
+
+    def record(self, recorder: Recorder, rgb: Tensor) -> None:
+        """From now on it is replayed, for pictures that are in `rgb`; see `sight.Sight.record`."""
+        some = torch.zeros(self._together, dtype=torch.int64, device=rgb.device)
+        points = self._targets[0].to(torch.float32).expand(self._together, -1, -1).clone()
+        self._look = recorder(self._better, rgb, some, points, some.to(torch.float32))
 
     def __call__(self, rgb: Tensor, faces: Faces, number: int) -> Tensor:
         """(N, K, 5, 2): the points of all faces, of which there are `number`."""
-        order = listed(faces.valid, number)
-        picture = order.div(faces.valid.shape[1], rounding_mode="floor")
-        points = faces.points.flatten(0, 1)[order]
+        places, flat, sides = faces.valid.shape[1], faces.points.flatten(0, 1), faces.sides.flatten()
+        out = flat.clone()
+        for order in listed(faces.valid, number, self._together):
+            picture = order.div(places, rounding_mode="floor")
+            out.index_copy_(0, order, self._look(rgb, picture, flat[order], sides[order]))
+        return out.view(faces.points.shape)
+
+    def _better(self, rgb: Tensor, picture: Tensor, points: Tensor, sides: Tensor) -> Tensor:
+        """(F, 5, 2) of as many faces."""
         there, found = self._seen(rgb, picture, points)
         count = found.sum(0)[:, None, None]
         new = ((there * found[..., None, None]).sum(0) / count.clamp(min=1)).to(points.dtype)
-        size = faces.sides.flatten()[order][:, None, None].clamp(min=1)
+        size = sides[:, None, None].clamp(min=1)
         moved = torch.linalg.vector_norm((new - points) / size, dim=-1).amax(-1)
-        good = ((count.flatten() > 0) & (moved < _NEAR))[:, None, None]
-        flat = faces.points.flatten(0, 1).index_copy(0, order, torch.where(good, new, points))
-        return flat.view(faces.points.shape)
+        return torch.where(((count.flatten() > 0) & (moved < _NEAR))[:, None, None], new, points)
 
     def _seen(self, rgb: Tensor, picture: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
         """(L, F, 5, 2) points of each face as found at each look, float64, and (L, F) where they were found.

@@ -11,7 +11,7 @@ from torch.nn import functional
 from gpupipe.faces import colour, poisson
 from gpupipe.faces.align import apply, crops, pixels, similarity
 from gpupipe.faces.choose import back_to_front
-from gpupipe.faces.found import filled
+from gpupipe.faces.found import Faces, filled
 from gpupipe.faces.masks import cover, unit_of
 from gpupipe.faces.paste import Mask, Place, Region, extent, paste
 from gpupipe.faces.templates import Template, template
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpupipe.faces.found import Faces
+    from gpupipe.device.replay import Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,35 @@ class Amount(NamedTuple):
     """Pixels of the frame that the largest crop covers."""
 
 
-def amount(valid: Tensor, spans: Tensor, size: tuple[int, int], *, padded: bool) -> Amount:
+def numbers(valid: Tensor, spans: Tensor, size: tuple[int, int]) -> Tensor:
+    """(3,) int64 on the device: what an `Amount` is made of."""
+    widest = torch.where(valid, spans, 0.0).amax().ceil().clamp(max=float(max(size)))
+    count = valid.sum()
+    return torch.stack((count, valid.sum(1).amax(), widest.to(count.dtype)))
+
+
+def amount(told: Tensor, most: int, *, padded: bool) -> Amount:
     """The one small read of a batch: three numbers, without which every place of every picture would be worked on.
 
     Padded, they are rounded up to few different ones, so that networks and kernels see few shapes.
     """
-    widest = torch.where(valid, spans, 0.0).amax().ceil().clamp(max=float(max(size)))
-    count = valid.sum()
-    faces, deepest, span = torch.stack((count, valid.sum(1).amax(), widest.to(count.dtype))).tolist()
+    faces, deepest, span = told.tolist()
     if padded and faces:
         faces, span = 1 << (faces - 1).bit_length(), -(-(span + 2) // 64) * 64
-    return Amount(min(faces, valid.numel()), deepest, span + 2)
+    return Amount(min(faces, most), deepest, span + 2)
+
+
+class _Ready(NamedTuple):
+    """Faces in the order in which they are laid back."""
+
+    sequence: Tensor
+    """(N, K) places that they had."""
+    faces: tuple[Tensor, ...]
+    links: Tensor
+    matrix: Tensor
+    """(N, K, 2, 3) float64, picture to crop."""
+    told: Tensor
+    """See `numbers`."""
 
 
 class Rework:
@@ -90,6 +108,19 @@ class Rework:
         self._cut, self._work, self._laying, self._size = cut, tuple(work), laying, size
         self._target = torch.from_numpy(template(cut.template, cut.size, cut.extent)).to(device)
         self._padded, self._together = device.type != "cpu", together
+        self._order: Callable[..., _Ready] = self._ordered
+        self._do: Callable[..., Tensor] = self._done
+
+    def record(self, recorder: Recorder, faces: Faces) -> None:
+        """From now on what reads nothing is replayed, for as many faces; see `sight.Sight.record`."""
+        count, places = faces.valid.shape
+        links = torch.zeros(count, places, dtype=torch.int64, device=faces.valid.device)
+        self._order = recorder(self._ordered, links, *faces.tensors())
+        side = self._cut.size
+        crop = torch.zeros(self._together, 3, side, side, device=links.device)
+        matrix = self._order.result.matrix[0, :1].repeat(self._together, 1, 1)
+        points = self._target.to(torch.float32).repeat(self._together, 1, 1)
+        self._do = recorder(self._done, crop, matrix, points)
 
     def remember(self, places: int, side: int) -> tuple[Tensor, ...]:
         """Memory of nothing: the last picture's faces by place, as they were made, and which there are.
@@ -113,10 +144,9 @@ class Rework:
             links: (N, K) places of the same faces in the pictures before, see `follow.chains`.
             memory: from `remember`; changed.
         """
-        sequence = back_to_front(faces)
-        faces, links = faces.take(sequence), links.gather(1, sequence)
-        matrix = similarity(faces.points, self._target)
-        much = amount(faces.valid, extent(matrix, self._cut.size), self._size, padded=self._padded)
+        ready = self._order(links, *faces.tensors())
+        sequence, links, matrix, faces = ready.sequence, ready.links, ready.matrix, Faces(*ready.faces)
+        much = amount(ready.told, faces.valid.numel(), padded=self._padded)
         if not much.faces:
             forget(memory)
             return rgb
@@ -141,12 +171,20 @@ class Rework:
             paste(out, after[rank[:, k]], place, self._laying.mask, region)
         return out
 
+    def _ordered(self, links: Tensor, *parts: Tensor) -> _Ready:
+        faces = Faces(*parts)
+        sequence = back_to_front(faces)
+        faces = faces.take(sequence)
+        matrix = similarity(faces.points, self._target)
+        told = numbers(faces.valid, extent(matrix, self._cut.size), self._size)
+        return _Ready(sequence, faces.tensors(), links.gather(1, sequence), matrix, told)
+
     def _worked(self, before: Tensor, matrix: Tensor, points: Tensor) -> Tensor:
         much = self._together
         if not much:
             return self._done(before, matrix, points)
         parts = zip(*(x.split(much) for x in (before, matrix, points)), strict=True)  # type: ignore[no-untyped-call]
-        done = [self._done(*(filled(x, much) for x in part))[: len(part[0])] for part in parts]
+        done = [self._do(*(filled(x, much) for x in part))[: len(part[0])].clone() for part in parts]
         return done[0] if len(done) == 1 else torch.cat(done)
 
     def _done(self, before: Tensor, matrix: Tensor, points: Tensor) -> Tensor:

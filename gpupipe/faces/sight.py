@@ -10,7 +10,7 @@ import torch
 from gpupipe.faces.cuts import HEIGHT, WIDTH, cuts, luma, thumbnail
 from gpupipe.faces.detect import STEP, Look, Wanted, faces_of, shown
 from gpupipe.faces.follow import NOBODY, Likeness, at_lag, bridged, chains
-from gpupipe.faces.found import Faces, filled, joined, nothing
+from gpupipe.faces.found import PARTS, Faces, filled, joined, nothing
 from gpupipe.faces.motion import Motion, Pyramid, forth, motion, pyramid
 from gpupipe.faces.smooth import Calm, averaged, smoothed
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from gpupipe.device.replay import Recorder
+    from gpupipe.faces.refine import Refine
+
+    Parts = tuple[Tensor, ...]
     PerFace = Callable[[Tensor, Faces, int], Tensor]
 
 
@@ -61,6 +65,28 @@ class Seen(NamedTuple):
     """Known to be empty."""
 
 
+class _Light(NamedTuple):
+    """Pictures as they are looked at."""
+
+    small: Tensor
+    """(N, 3, h, w), see `detect.shown`."""
+    atlas: Tensor
+    """(N, 1, a, w), see `motion.Pyramid`."""
+    thumbnails: Tensor
+    new: Tensor
+    """(N,) bool, see `cuts`."""
+
+
+class _Settled(NamedTuple):
+    """What follows from all that is known."""
+
+    faces: Parts
+    links: Tensor
+    embeddings: Tensor
+    memory: Parts
+    """For the next pictures."""
+
+
 class Sight:
     """Goes over consecutive pictures of one piece of a run. Its memory is tensors of fixed sizes.
 
@@ -68,28 +94,54 @@ class Sight:
         detector: (n, 3, h, w) R'G'B' 0..255 to CenterFace's four maps.
         how: what is looked for.
         size: width and height of the pictures.
-        refine: (pictures, faces (n, K), how many) to better points (n, K, 5, 2).
-        embed: the same to embeddings (n, K, E); None where nobody asks who they are.
+        refine: looks at faces again.
+        embed: (pictures, faces (n, K), how many) to embeddings (n, K, E); None where nobody asks who they are.
         width: E.
     """
 
     def __init__(
         self, detector: Callable[[Tensor], tuple[Tensor, ...]], how: Following, size: tuple[int, int],
-        *, refine: PerFace | None = None, embed: PerFace | None = None, width: int = 0,
+        *, refine: Refine | None = None, embed: PerFace | None = None, width: int = 0,
     ) -> None:  # fmt: skip
         self._detector, self.how, self._size = detector, how, size
-        self._refine, self._embed, self._width = refine, embed, width
+        self._refine, self._embed, self.width = refine, embed, width
+        self._pictures: Tensor | None = None
+        self._light: Callable[..., _Light] = self._lit
+        self._detect: Callable[..., Parts] = self._detected
+        self._carry: Callable[..., Parts] = self._carried
+        self._settle: Callable[..., _Settled] = self._settled
 
-    def remember(self, device: torch.device) -> tuple[Tensor, ...]:
+    def remember(self, device: torch.device) -> Parts:
         """Memory of nothing: faces of the last pictures, which of them began a shot, the last one's looks."""
         how = self.how
-        faces = nothing(how.lead, how.wanted.places, device, self._width)
+        faces = nothing(how.lead, how.wanted.places, device, self.width)
         high, wide = (-(-side // STEP) * STEP for side in (how.look.height, how.look.width))
         atlas = pyramid(torch.zeros(1, high, wide, device=device), how.look).atlas
         shot = torch.zeros(how.lead, dtype=torch.bool, device=device)
         return (*faces.tensors(), shot, torch.zeros(HEIGHT, WIDTH, device=device), atlas)
 
-    def __call__(self, rgb: Tensor, memory: tuple[Tensor, ...], number: int) -> Seen:
+    def record(self, recorder: Recorder, rgb: Tensor) -> None:
+        """From now on what reads nothing is replayed, for as many pictures of that size as `rgb` has.
+
+        `rgb` becomes the memory that pictures are copied to.
+        """
+        how, memory = self.how, self.remember(rgb.device)
+        light = self._light = recorder(self._lit, rgb, memory[-2])
+        small, atlas, thumbnails, new = light.result
+        if how.every > 1:
+            small = small[: -(-len(rgb) // how.every)].clone()
+        found = nothing(len(rgb), how.wanted.places, rgb.device, self.width)
+        self._detect = recorder(self._detected, small)
+        if how.every > 1:
+            some = slice(0, self._abreast(len(rgb)))
+            here = (atlas[some].clone() for _ in range(2))
+            self._carry = recorder(self._carried, *here, *(x[some].clone() for x in found.tensors()))
+        if self._refine is not None:
+            self._refine.record(recorder, rgb)
+        self._settle = recorder(self._settled, atlas, thumbnails, new, *found.tensors(), *memory)
+        self._pictures = rgb
+
+    def __call__(self, rgb: Tensor, memory: Parts, number: int) -> Seen:
         """Faces of the next pictures; the memory is changed.
 
         Args:
@@ -97,79 +149,117 @@ class Sight:
             memory: from `remember`.
             number: of the first of the pictures in the run; it decides which are detected in.
         """
-        how = self.how
         *faces, shot, last, atlas = memory
-        before = Faces(*faces)
-        small = shown(rgb, how.look)
-        now = pyramid(luma(small) / 255, how.look)
-        earlier = now._replace(atlas=torch.cat((atlas, now.atlas)))
-        thumbnails = thumbnail(now.atlas[:, 0, : how.look.height, : how.look.width])  # not the black around it
-        new = cuts(thumbnails, last)
-        found, known = self._found(rgb, small, before, earlier, new, number)
-        nobody = how.ask and not known and not bool(found.valid.any() | before.valid.any())
-        if not nobody:
-            move = motion(found, now, earlier.rows(slice(0, -1)))
-            sure = (move.found & ~new[:, None])[..., None].to(torch.float32)
-            found = replace(found, motion=torch.cat((move.turn, move.shift, sure), -1))
-        every, starts = joined((before, found), 0), torch.cat((shot, new))
-        for old, fresh in zip(memory, (*every.tensors(), starts, thumbnails[-1], now.atlas[-1:]), strict=True):
-            old.copy_(fresh[len(fresh) - len(old) :])
-        if nobody:
-            recent = every.map(lambda x: x[len(x) - len(rgb) :])
-            links = torch.full((how.window, *recent.valid.shape), NOBODY, device=rgb.device)
+        if self._pictures is not None and self._pictures.shape == rgb.shape:
+            rgb = self._pictures.copy_(rgb)
+        light = self._light(rgb, last)
+        found, known = self._found(rgb, light, Faces(*faces), atlas, number)
+        if self.how.ask and not known:
+            for old, fresh in ((last, light.thumbnails[-1]), (atlas, light.atlas[-1:])):
+                old.copy_(fresh)
+            shot.copy_(torch.cat((shot, light.new))[-len(shot) :])
+            recent = nothing(len(rgb), self.how.wanted.places, rgb.device, self.width)
+            links = torch.full((self.how.window, *recent.valid.shape), NOBODY, device=rgb.device)
             return Seen(recent, links, recent.embeddings, nobody=True)
-        return self._followed(every, starts.cumsum(0), len(rgb))
+        done = self._settle(light.atlas, light.thumbnails, light.new, *found.tensors(), *memory)
+        for old, fresh in zip(memory, done.memory, strict=True):
+            old.copy_(fresh)
+        return Seen(Faces(*done.faces), done.links, done.embeddings)
 
-    def _followed(self, every: Faces, shots: Tensor, count: int) -> Seen:
-        how = self.how
+    def _lit(self, rgb: Tensor, last: Tensor) -> _Light:
+        how = self.how.look
+        small = shown(rgb, how)
+        atlas = pyramid(luma(small) / 255, how).atlas
+        thumbnails = thumbnail(atlas[:, 0, : how.height, : how.width])  # not the black around it
+        return _Light(small, atlas, thumbnails, cuts(thumbnails, last))
+
+    def _pyramid(self, atlas: Tensor) -> Pyramid:
+        how = self.how.look
+        return Pyramid(atlas, -(-how.height // STEP) * STEP, how)
+
+    def _settled(self, atlas: Tensor, thumbnails: Tensor, new: Tensor, *others: Tensor) -> _Settled:
+        """All that follows from the faces of every picture, and from the memory: who is who, and where calmly."""
+        how, many = self.how, len(atlas)
+        found, before = Faces(*others[:PARTS]), Faces(*others[PARTS : 2 * PARTS])
+        shot, _, past = others[2 * PARTS :]
+        earlier = torch.cat((past, atlas[:-1]))
+        move = motion(found, self._pyramid(atlas), self._pyramid(earlier))
+        sure = (move.found & ~new[:, None])[..., None].to(torch.float32)
+        found = replace(found, motion=torch.cat((move.turn, move.shift, sure), -1))
+        every, starts = joined((before, found), 0), torch.cat((shot, new))
+        kept = [x[len(x) - len(shot) :] for x in (*every.tensors(), starts)]
+        memory = (*kept, thumbnails[-1], atlas[-1:])
+        shots = starts.cumsum(0)
         if how.hold:
             every = bridged(every, shots, how.alike, how.hold, self._size)
-        links = chains(at_lag(every, shots, 1, how.alike), len(shots) - count, how.window)
-        recent = every.map(lambda x: x[len(x) - count :])
+        links = chains(at_lag(every, shots, 1, how.alike), len(shots) - many, how.window)
+        recent = every.map(lambda x: x[len(x) - many :])
         faces = smoothed(every, links, how.calm) if how.calm else recent
-        return Seen(faces, links, averaged(every.embeddings, links))
+        return _Settled(faces.tensors(), links, averaged(every.embeddings, links), memory)
 
-    def _found(  # noqa: PLR0917  all of one batch
-        self, rgb: Tensor, small: Tensor, before: Faces, light: Pyramid, new: Tensor, number: int
-    ) -> tuple[Faces, int]:
-        """Faces of every picture, and how many a detector is known to have found; 0 where nobody asked."""
-        every = self.how.every
+    def _found(self, rgb: Tensor, light: _Light, before: Faces, past: Tensor, number: int) -> tuple[Faces, bool]:
+        """Faces of every picture, and whether there may be any in them or before; True where nobody asked."""
+        how, many = self.how, len(rgb)
+        due = list(range(many))
+        if how.every > 1:
+            # One small read for each batch: a new shot cannot wait for its turn to be looked at.
+            fresh = light.new.tolist()
+            due = [row for row in due if (number + row) % how.every == 0 or fresh[row]]
+        found = self._seen(light.small, due) if due else nothing(many, how.wanted.places, rgb.device, self.width)
+        if not how.ask and self._refine is None and self._embed is None and how.every == 1:
+            return found, True
+        # Another: networks run on faces and not on places, and where there is nobody nothing is left to be done.
+        count, earlier = torch.stack((found.valid.sum(), before.valid.sum())).tolist()
+        if count and self._refine is not None:
+            found = replace(found, points=self._refine(rgb, found, count))
+        if self._embed is not None:
+            found = replace(found, embeddings=self._embed(rgb, found, count))
+        if len(due) < many and (count or earlier):
+            found = self._carried_on(found, before, light.atlas, past, due)
+        return found, bool(count or earlier)
+
+    def _seen(self, small: Tensor, due: list[int]) -> Faces:
+        """Of all pictures; the others have none."""
+        many, every = len(small), self.how.every
         if every == 1:
-            return self._detected(rgb, small)
-        # One small read for each batch: a new shot cannot wait for its turn to be looked at.
-        fresh = new.tolist()
-        due = [(number + row) % every == 0 or fresh[row] for row in range(len(rgb))]
-        rows = [row for row in range(len(rgb)) if due[row]]
-        found, known = before.map(lambda x: torch.cat((x[-1:], x.new_zeros(len(rgb), *x.shape[1:])))), 0
-        places = torch.arange(len(rgb), device=rgb.device)
-        if rows:
-            index = _of(places, rows)
-            seen, known = self._detected(rgb[index], small[index])
-            found = _laid(found, index + 1, seen)
-        waiting = [row for row in range(len(rgb)) if not due[row]]
-        if not known and not bool(found.valid.any()):
-            waiting = []  # nobody to be carried on
-        wide = len(rgb) // every + 1  # in one shape: sums are ordered by it
+            return Faces(*self._detect(small))
+        wide, places = -(-many // every), torch.arange(many, device=small.device)
+        found = nothing(many, self.how.wanted.places, small.device, self.width)
+        for first in range(0, len(due), wide):
+            rows = _of(places, due[first : first + wide])
+            seen = self._detect(small[filled(rows, wide)])
+            found = _laid(found, rows, Faces(*(x[: len(rows)] for x in seen)))
+        return found
+
+    def _abreast(self, many: int) -> int:
+        """Most pictures whose faces are carried on at once, in one shape: sums are ordered by it."""
+        return many // self.how.every + 1
+
+    def _carried_on(self, found: Faces, before: Faces, atlas: Tensor, past: Tensor, due: list[int]) -> Faces:
+        """Faces of the pictures in between, from one to the next."""
+        many, wide = len(atlas), self._abreast(len(atlas))
+        found, light = joined((before.map(lambda x: x[-1:]), found), 0), torch.cat((past, atlas))
+        places = torch.arange(many, device=atlas.device)
+        waiting = [row for row in range(many) if row not in due]
         while waiting:  # all that follow a picture whose faces are known at once
             ready = [row for row in waiting if row == 0 or row - 1 not in waiting][:wide]
             index = filled(_of(places, ready), wide)
             source = found.map(lambda x, i=index: x[i])  # type: ignore[misc]
-            here, there = light.rows(index), light.rows(index + 1)
-            gone, count = carried(source, motion(source, here, there)), len(ready)
-            found = _laid(found, index[:count] + 1, gone.map(lambda x, n=count: x[:n]))  # type: ignore[misc]
+            gone = self._carry(light[index], light[index + 1], *source.tensors())
+            count = len(ready)
+            found = _laid(found, index[:count] + 1, Faces(*(x[:count] for x in gone)))
             waiting = [row for row in waiting if row not in ready]
-        return found.map(lambda x: x[1:]), known
+        return found.map(lambda x: x[1:])
 
-    def _detected(self, rgb: Tensor, small: Tensor) -> tuple[Faces, int]:
+    def _carried(self, here: Tensor, there: Tensor, *faces: Tensor) -> Parts:
+        found = Faces(*faces)
+        return carried(found, motion(found, self._pyramid(here), self._pyramid(there))).tensors()
+
+    def _detected(self, small: Tensor) -> Parts:
         found = faces_of(self._detector(small), self.how.look, self.how.wanted)
-        if self._refine is None and self._embed is None:
-            return found, 0
-        number = int(found.valid.sum())  # a small read: networks run on faces, not on places
-        if number and self._refine is not None:
-            found = replace(found, points=self._refine(rgb, found, number))
-        if self._embed is not None:
-            found = replace(found, embeddings=self._embed(rgb, found, number))
-        return found, number
+        if self.width:
+            found = replace(found, embeddings=found.points.new_zeros(*found.valid.shape, self.width))
+        return found.tensors()
 
 
 def _of(places: Tensor, rows: list[int]) -> Tensor:

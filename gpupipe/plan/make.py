@@ -17,7 +17,7 @@ from gpupipe.plan.machine import device_budget, host_budget, kept, places_of
 from gpupipe.plan.model import Notice, Plan
 from gpupipe.plan.pictures import Chain, build_chain
 from gpupipe.plan.provenance import choose_provenance
-from gpupipe.plan.segments import choose_segments, graphable, keeps, lead_in, most_waiting
+from gpupipe.plan.segments import choose_segments, graphs_of, keeps, lead_in, most_waiting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +88,7 @@ def make_plan(
         device_bytes=budget.bytes,
         memory_reason=budget.reason,
         batch=budget.batch,
-        graphs=config.graphs == "auto" and graphable(chain.steps),
+        graphs=graphs_of(config, chain.steps),
         steps=chain.steps,
         retime=chain.retime,
         encoder=_settings(config, info, choice, chain),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from gpupipe.media.segments import Segment
     from gpupipe.media.source import SourceInfo, Track
 
+Graphs = Literal["whole", "parts", "off"]
+"""What of the work on a batch is captured in CUDA Graphs: all of it as one, or what stages capture themselves."""
 _ANYWHERE = {
     "warnings",
     "notes",
@@ -97,8 +99,7 @@ class Plan:
     memory_reason: str
     batch: int
     """Pictures computed at once on the GPU."""
-    graphs: bool
-    """Whether the whole work on a batch is one CUDA Graph."""
+    graphs: Graphs
     steps: tuple[Step, ...]
     retime: Fraction | None
     """Constant rate to retime to, where the config has an `fps` stage."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpupipe.format import FrameFormat
     from gpupipe.media.source import SourceInfo
     from gpupipe.media.timeline import Window
-    from gpupipe.plan.model import Step
+    from gpupipe.plan.model import Graphs, Step
     from gpupipe.stages.base import Stage
 
 BATCH_BYTES = 50 << 20
@@ -132,9 +132,14 @@ def batch_size(picture: FrameFormat) -> int:
     return 1 if picture.device == "cpu" else max(4, min(16, BATCH_BYTES // picture.frame_bytes))
 
 
-def graphable(steps: Sequence[Step]) -> bool:
-    """Whether every stage, as it is set, may be captured in a CUDA Graph."""
-    return all(stage_of(step).graphable for step in steps if step.kind == "stage")
+def graphs_of(config: Config, steps: Sequence[Step]) -> Graphs:
+    """What of the work on a batch is captured: all of it, where every stage as it is set may be."""
+    if config.graphs == "off":
+        return "off"
+    made = [stage_of(step) for step in steps if step.kind == "stage"]
+    if all(stage.graphable for stage in made):
+        return "whole"
+    return "parts" if any(stage.captures for stage in made) else "off"
 
 
 def lead_in(steps: Sequence[Step]) -> int:

@@ -38,9 +38,8 @@ def lines(plan: Plan) -> list[str]:
         out.append(f"devices  {', '.join(plan.devices)}: segments go to whichever is free")
     if plan.ledger:
         out.append(f"resume   finished segments are kept in {plan.output.name}.gpupipe until the output is whole")
-    if plan.memory_reason:
-        out.append(f"memory   {plan.memory_reason}")
-    out.append(f"memory   {plan.host_reason}")
+    out += [f"memory   {reason}" for reason in (plan.memory_reason, plan.host_reason) if reason]
+    out += [f"graphs   {_graphs(plan)}"] * (plan.decoder == "nvdec" and bool(plan.steps))
     if plan.retime is not None:
         out.append(f"retime   to {_rate(plan.retime)} fps, repeating and dropping by time")
     out += [f"  {n}. {_step(step)}" for n, step in enumerate(plan.steps, 1)] or [
@@ -66,6 +65,15 @@ def lines(plan: Plan) -> list[str]:
         out.append(f"origin   the output says that it is {plan.provenance.source_type} (IPTC){signed}")
     out += [f"note     {note}" for note in plan.notes]
     return out
+
+
+def _graphs(plan: Plan) -> str:
+    """What a batch costs Python."""
+    if plan.graphs == "whole":
+        return "all work on a batch is one CUDA Graph"
+    kinds = {step.name: stages.load(step.name) for step in plan.steps if step.kind == "stage"}
+    own = ", ".join(name for name, kind in kinds.items() if kind.captures)
+    return f"parts of {own}; the rest is launched step by step" if plan.graphs == "parts" else "off: step by step"
 
 
 def _quality(encoder: EncoderSettings) -> str:

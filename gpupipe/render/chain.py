@@ -56,11 +56,12 @@ class Chain:
         journal: told of what stages report.
         rows: pictures that come at once, at most.
         choices: see `Plan.choices`.
+        graphs: stages may capture CUDA Graphs of their own, see `Stage.attend`.
     """
 
     def __init__(
         self, steps: Sequence[Step], lane: Lane, journal: Journal | None = None, *, rows: int = 1,
-        choices: Sequence[Choice] = (),
+        choices: Sequence[Choice] = (), graphs: bool = False,
     ) -> None:  # fmt: skip
         self._steps, self._lane = tuple(steps), lane
         if lane.device == "cpu":  # light stages are computed side by side, a thread for each picture (`ahead`)
@@ -71,7 +72,7 @@ class Chain:
         chosen: list[Choice] = []
         with lane.active():
             self._calls = tuple(
-                (step, _prepared(step, next(numbers), told, rows=rows, held=choices, chosen=chosen)
+                (step, _prepared(step, next(numbers), told, rows=rows, held=choices, chosen=chosen, graphs=graphs)
                  if step.kind == "stage" else _transform(step))
                 for step in steps if step.kind not in ("upload", "download")
             )  # fmt: skip
@@ -160,12 +161,12 @@ def _transform(step: Step) -> Transform:
 
 
 def _prepared(
-    step: Step, number: int, journal: Journal, *, rows: int, held: Sequence[Choice], chosen: list[Choice]
+    step: Step, number: int, journal: Journal, *, rows: int, held: Sequence[Choice], chosen: list[Choice], graphs: bool
 ) -> Transform:
     """A stage, the `number`th of the plan, ready to run; `chosen` gets what it runs on."""
     made = stage_of(step)
     made.hold([choice for choice in held if choice.stage == number])
-    made.attend(journal, rows)
+    made.attend(journal, rows, graphs=graphs)
     source = seen(made, step.source)
     made.prepare(source)
     chosen += [replace(choice, stage=number) for choice in made.choices()]

@@ -35,7 +35,9 @@ def encoder_maker(plan: Plan) -> Callable[[Lane], Encoder]:
     Behind a CPU decoder pictures come one by one, which a graph of a whole batch would code as so many, and encoders
     are opened segment by segment while other lanes compute, which a capture does not bear.
     """
-    return partial(make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs and plan.decoder == "nvdec")
+    return partial(
+        make_encoder, plan.encoder, batch=plan.batch, graphs=plan.graphs != "off" and plan.decoder == "nvdec"
+    )
 
 
 def make_encoder(settings: EncoderSettings, lane: Lane, batch: int = 16, *, graphs: bool = False) -> Encoder:

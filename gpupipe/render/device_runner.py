@@ -59,9 +59,10 @@ class Compute:
         """Makes the chain's grids and tables."""
         lane, steps = CudaLane(plan.device), _on_device(plan)
         call: Caller = directly
-        if steps and not plan.graphs:
+        if steps and plan.graphs != "whole":
             call = OneThread(partial(enter_device, plan.device))
-        chain = call(partial(Chain, steps, lane, journal, rows=plan.batch, choices=plan.choices))
+        graphs = plan.graphs != "off"  # of stages that capture their own; no decoder is open yet
+        chain = call(partial(Chain, steps, lane, journal, rows=plan.batch, choices=plan.choices, graphs=graphs))
         return cls(chain, lane, torch.cuda.graph_pool_handle(), call)
 
 
@@ -89,7 +90,7 @@ class DeviceRunner:
         device_steps = _on_device(plan)
         self._chain, self._memories = compute.chain, compute.chain.remember()
         self._turn, self._call = compute.turn, compute.call
-        graphed = plan.graphs and bool(device_steps)
+        graphed = plan.graphs == "whole" and bool(device_steps)
         slot = partial(
             Slot, self._format, plan.batch, partial(compute.chain.transform, memories=self._memories), self._lane,
             compute.lane if device_steps else self._lane, graphed=graphed, pool=compute.pool,

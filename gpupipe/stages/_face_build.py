@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from gpupipe.device.replay import Recorder
 from gpupipe.engines.base import Profile
 from gpupipe.engines.choice import Choice, holding, versions_of
 from gpupipe.engines.identity import origin_of
@@ -61,7 +62,7 @@ def build(stage: Face, source: FrameFormat) -> Line:
     closer = _detector(stage, (SIDE, SIDE), source, looks, "faces") if settings.detect.refine else None
     sight = Sight(
         detector, following, size, embed=identity, width=identity.width if identity else 0,
-        refine=None if closer is None else Refine(closer, device),
+        refine=None if closer is None else Refine(closer, device, 0 if device.type == "cpu" else looks // _LOOKS),
     )  # fmt: skip
     chooser = _chooser(settings, size, _reference(stage, identity))
     rework, end = None, 0
@@ -70,7 +71,24 @@ def build(stage: Face, source: FrameFormat) -> Line:
         work, end = _work(stage, side, source)
         cut = Cut(template, side, stage.extent)
         rework = Rework(cut, work, _laying(settings), size, device, together=much if device.type != "cpu" else 0)
-    return Line(sight, chooser, rework, end, device=device, debug=settings.debug)
+    line = Line(sight, chooser, rework, end, device=device, debug=settings.debug)
+    if stage.graphs and device.type != "cpu":
+        _record(line, stage.rows, source)
+    return line
+
+
+def _record(line: Line, rows: int, source: FrameFormat) -> None:
+    """On a lane of its own: the one that the stage runs on may be any, and is waited for first."""
+    from gpupipe.device.cuda import CudaLane, release_spare  # noqa: PLC0415  only where there is a GPU
+
+    torch.cuda.current_stream(source.device).synchronize()
+    dtype = torch.float16 if source.pixels.name == "rgbf16" else torch.float32
+    lane = CudaLane(source.device)
+    with torch.inference_mode(), lane.active():
+        rgb = torch.zeros(rows, 3, source.height, source.width, dtype=dtype, device=source.device)
+        line.record(Recorder(lane), rgb)
+        lane.synchronize()
+    release_spare()
 
 
 def _together(rows: int, source: FrameFormat) -> int:

@@ -72,6 +72,8 @@ class Stage(Protocol):
     """`any`: works on the decoder's own planes, planar or semi-planar; `rgb`: needs rgbf16 or rgbf32."""
     graphable: ClassVar[bool] = True
     """Whether `__call__` may be captured in a CUDA Graph."""
+    captures: ClassVar[bool] = False
+    """Whether one that may not captures parts of its work itself, in `prepare`."""
     scratch: ClassVar[int] = 48
     """Most bytes of input, output and intermediate values that `__call__` holds on the GPU, for each pixel of the
     larger of its two pictures; memory is planned by it. 48 is R'G'B' in and out in half and full floats, and more."""
@@ -149,9 +151,12 @@ class Stage(Protocol):
         del source, free
         return 0
 
-    def attend(self, journal: Journal, rows: int) -> None:
-        """Told before `prepare` where to report what the user should know, and the most pictures that come at once."""
-        del journal, rows
+    def attend(self, journal: Journal, rows: int, *, graphs: bool = False) -> None:
+        """Told before `prepare` where to report what the user should know, and the most pictures that come at once.
+
+        And whether it may capture CUDA Graphs of its own: only where no decoder session is at work yet.
+        """
+        del journal, rows, graphs
 
     def prepare(self, source: FrameFormat) -> None:
         """Makes what every frame needs (grids, weights, tables) on `source.device`; called once, before any frame."""

@@ -36,7 +36,8 @@ class Face(base.Stage):
     working: ClassVar[base.Working] = "rgb"
     keeps_fields: ClassVar[bool] = False
     graphable: ClassVar[bool] = False
-    """Only as many faces are worked on as there are, which is asked once a batch."""
+    """Only as many faces are worked on as there are, which is asked once a batch; what lies between is captured."""
+    captures: ClassVar[bool] = True
     scratch: ClassVar[int] = 192
     heavy: ClassVar[bool] = True
     chooses: ClassVar[bool] = True
@@ -46,7 +47,7 @@ class Face(base.Stage):
         self.held: dict[str, Choice] = {}
         self.made: dict[str, Choice] = {}
         """What each network runs on, once `prepare` has chosen it."""
-        self.journal, self.rows = Journal(), 1
+        self.journal, self.rows, self.graphs = Journal(), 1, False
         self.used: dict[str, str] = {}
         """The engine of each network, once `prepare` has chosen it."""
         self._slots: dict[int, Slot] | None = None
@@ -158,9 +159,9 @@ class Face(base.Stage):
         """See `base.Stage`."""
         return tuple(self.made.values())
 
-    def attend(self, journal: Journal, rows: int) -> None:
+    def attend(self, journal: Journal, rows: int, *, graphs: bool = False) -> None:
         """See `base.Stage`."""
-        self.journal, self.rows = journal, rows
+        self.journal, self.rows, self.graphs = journal, rows, graphs
 
     def prepare(self, source: FrameFormat) -> None:
         """Loads every network and runs each once."""

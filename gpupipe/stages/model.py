@@ -236,7 +236,7 @@ class Model(base.Stage):
         sizes, engine = running.sizes, running.engine
         return (Choice(name, engine, running.precision, sizes.batch, sizes.tile, versions_of(engine)),)
 
-    def attend(self, journal: Journal, rows: int) -> None:
+    def attend(self, journal: Journal, rows: int, *, graphs: bool = False) -> None:  # noqa: ARG002  it is captured whole
         """See `base.Stage`."""
         self._journal, self._rows = journal, rows
 

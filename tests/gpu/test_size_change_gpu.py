@@ -33,7 +33,7 @@ def frames(clips: Path, output: Path, stages: list[dict], journal: Journal, **mo
     device = str(more.pop("device", "cuda"))
     config = {"stages": stages, "output": {"video": {"codec": "ffv1", "options": {"level": 3}}}, **more}
     plan = make_plan(parse_config(config), probe(clips / NAME), output, device=device)
-    assert plan.graphs is (more.get("graphs") != "off")
+    assert plan.graphs == ("off" if more.get("graphs") == "off" else "whole")
     render(plan, overwrite=False, journal=journal, stop=threading.Event())
     with av.open(str(output)) as container:
         return [

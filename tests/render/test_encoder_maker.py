@@ -12,9 +12,9 @@ from gpupipe.render.codecs import encoder_maker
 
 
 @pytest.mark.parametrize(("decoder", "graphs", "graphed"), [
-    ("nvdec", True, 12), ("nvdec", False, 0), ("libav", True, 0), ("libav", False, 0),
+    ("nvdec", "whole", 12), ("nvdec", "parts", 12), ("nvdec", "off", 0), ("libav", "whole", 0), ("libav", "off", 0),
 ])  # fmt: skip
-def test_graphs_are_for_nvdec(monkeypatch, decoder: str, graphs: bool, graphed: int) -> None:
+def test_graphs_are_for_nvdec(monkeypatch, decoder: str, graphs: str, graphed: int) -> None:
     monkeypatch.setattr(prores, "ProresEncoder", lambda settings, lane, rows: rows)
     plan = SimpleNamespace(encoder=SimpleNamespace(encoder="prores_torch"), batch=12, graphs=graphs, decoder=decoder)
     assert encoder_maker(plan)(CpuLane()) == graphed
