@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gpupipe.device.host import short_of_memory
-from gpupipe.engines.base import Network, Profile, arithmetic, laid_out, layout_of
+from gpupipe.engines.base import NOTE, Network, Profile, arithmetic, laid_out, layout_of
 from gpupipe.engines.packages import network_in
 from gpupipe.engines.trial import tried
 from gpupipe.errors import EngineError, first_line
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-_PACKAGE, _ARTIFACTS, _WHY = "network.pt2", "artifacts", "no-package.txt"
+_PACKAGE, _ARTIFACTS = "network.pt2", "artifacts"
 _COMPILERS = ("g++", "clang++", "c++")
 _MODES = {"cuda": "max-autotune-no-cudagraphs", "cpu": "default"}
 _FASTER_BUILD: dict[str, Any] = {}
@@ -39,7 +39,7 @@ class Inductor:
     takes seconds where the first took minutes.
     """
 
-    name, recipe, builds, flexible = "inductor", 3, True, False
+    name, recipe, builds, flexible = "inductor", 4, True, False
 
     def absent(self, device: str) -> str | None:
         """See `base.Engine`."""
@@ -67,7 +67,8 @@ class Inductor:
                 if short_of_memory(error):
                     raise
                 (folder / _PACKAGE).unlink(missing_ok=True)
-                (folder / _WHY).write_text(f"{error}\n", encoding="utf-8")
+                why = f"AOTInductor's package is left out, torch.compile is used: {first_line(error)}\n"
+                (folder / NOTE).write_text(why, encoding="utf-8")
             else:
                 return
             _keep_artifacts(network, profile, folder / _ARTIFACTS)

@@ -38,7 +38,7 @@ _BUILDERS = {"torch-tensorrt": "tensorrt", "torch-tensorrt-rtx": "tensorrt_rtx"}
 class TensorRT:
     """Meets `base.Engine`. Half precision by explicit typing: the network's own dtypes are the engine's."""
 
-    name, recipe, builds, flexible = "tensorrt", 1, True, True
+    name, recipe, builds, flexible = "tensorrt", 2, True, True
 
     def absent(self, device: str) -> str | None:
         """See `base.Engine`."""

@@ -76,14 +76,14 @@ def test_where_no_package_can_be_made_torch_compile_does_it(network, tmp_path, m
     x = torch.rand(PROFILE.shape)
     with torch.inference_mode():
         Inductor().build(network, PROFILE, tmp_path)
-        assert names(tmp_path) == ["artifacts", "no-package.txt"]
+        assert names(tmp_path) == ["artifacts", "note.txt"]
         torch._dynamo.reset()
         counters.clear()
         run = Inductor().load(network, PROFILE, tmp_path)
         assert agreement(run(x), network(x)) > 100
     assert counters["inductor"]["fxgraph_cache_hit"] >= 1
     assert counters["inductor"]["fxgraph_cache_miss"] == 0
-    assert "CUDA_HOME" in (tmp_path / "no-package.txt").read_text()
+    assert "CUDA_HOME" in (tmp_path / "note.txt").read_text()
 
 
 def test_a_package_that_crashes_is_no_package(network, tmp_path, monkeypatch):
@@ -94,8 +94,8 @@ def test_a_package_that_crashes_is_no_package(network, tmp_path, monkeypatch):
     monkeypatch.setattr(inductor, "tried", crash)
     monkeypatch.setattr(inductor, "_keep_artifacts", lambda network, profile, path: path.write_bytes(b"cache"))
     Inductor().build(network, PROFILE, tmp_path)
-    assert names(tmp_path) == ["artifacts", "no-package.txt"]
-    assert "crashes when it is tried (SIGABRT)" in (tmp_path / "no-package.txt").read_text()
+    assert names(tmp_path) == ["artifacts", "note.txt"]
+    assert "crashes when it is tried (SIGABRT)" in (tmp_path / "note.txt").read_text()
 
 
 @compiles

@@ -65,7 +65,7 @@ def test_ffdnet_takes_the_noise_out(cache, picture):
 def test_torch_exports_the_network(cache, picture):
     card = find("realesr-animevideov3-x2")
     model, x = load(card, fetch(card, cache)), _tensor(picture)
-    assert torch.equal(torch.export.export(model, (x,)).module()(x), model(x))
+    assert float((torch.export.export(model, (x,)).module()(x) - model(x)).abs().max()) < 1e-6
 
 
 def test_no_licence_no_fetch(cache):
