@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from fractions import Fraction
     from typing import Any, TypeAlias
 
     import av
+    import numpy as np
+    from numpy.typing import NDArray
 
     from gpupipe.format import FrameFormat
     from gpupipe.frame import FrameBatch
 
     Packet: TypeAlias = av.Packet[Any]
+    Spans: TypeAlias = Sequence[tuple[int, int]]
+    Keep: TypeAlias = Callable[[NDArray[np.uint8], Spans], list[memoryview]]
+    """Copies bitstreams, each from byte `begin` to `end` of memory that is used again, to where they may stay. They lie
+    in order there, with little between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,4 +108,13 @@ class Encoder(Protocol):
 
     def close(self) -> None:
         """Frees what is held; safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class AloneEncoder(Encoder, Protocol):
+    """One on the device that codes every picture by itself, see `encoders.EncoderFacts.alone`."""
+
+    def encode_into(self, batch: FrameBatch, keep: Keep) -> list[Packet]:
+        """As `encode`; the packets' bytes lie where `keep` has put them."""
         ...

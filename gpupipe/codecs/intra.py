@@ -7,16 +7,29 @@ from typing import TYPE_CHECKING, Any
 import av
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from fractions import Fraction
 
-    from gpupipe.codecs.base import Packet
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpupipe.codecs.base import Packet, Spans
     from gpupipe.frame import FrameBatch
 
 
-def intra_packet(batch: FrameBatch, row: int, data: Any, time_base: Fraction) -> Packet:
-    """A packet of picture `row` of a batch, coded as `data` (bytes-like): a key frame, decoded when it is shown."""
-    packet = av.Packet(data)
-    packet.pts = packet.dts = batch.pts[row]
-    packet.duration = batch.durations[row] if row < len(batch.durations) else 0
-    packet.time_base, packet.is_keyframe = time_base, True
-    return packet
+def copied(data: NDArray[np.uint8], spans: Spans) -> list[memoryview]:
+    """Meets `base.Keep` with memory of its own for each batch."""
+    whole = memoryview(data.copy())  # type: ignore[arg-type]
+    return [whole[begin:end] for begin, end in spans]
+
+
+def intra_packets(batch: FrameBatch, coded: Sequence[Any], time_base: Fraction) -> list[Packet]:
+    """A packet of each picture of a batch, coded as bytes-like data: key frames, decoded when they are shown."""
+    durations = batch.durations or (0,) * len(batch.pts)
+    packets = []
+    for data, pts, duration in zip(coded, batch.pts, durations, strict=True):
+        packet = av.Packet(data)
+        packet.pts = packet.dts = pts
+        packet.duration, packet.time_base, packet.is_keyframe = duration, time_base, True
+        packets.append(packet)
+    return packets

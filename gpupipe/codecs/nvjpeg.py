@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import av
 
 from gpupipe.codecs import nvjpeg_library, pynv
-from gpupipe.codecs.intra import intra_packet
+from gpupipe.codecs.intra import copied, intra_packets
 from gpupipe.device.driver import driver
 from gpupipe.errors import DeviceError, PlanError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpupipe.codecs.base import EncoderSettings, Packet
+    from gpupipe.codecs.base import EncoderSettings, Keep, Packet
     from gpupipe.codecs.nvjpeg_library import Library
     from gpupipe.device.base import Lane
     from gpupipe.format import FrameFormat
@@ -100,7 +100,7 @@ def optimal_huffman(options: Mapping[str, str]) -> bool:
 
 
 class NvjpegEncoder:
-    """Encodes every picture by itself on the GPU; meets `base.Encoder`.
+    """Encodes every picture by itself on the GPU; meets `base.AloneEncoder`.
 
     Args:
         settings: what the plan asks; `input_format` is one of `pixel_formats`, its colour tags are those of the output.
@@ -124,13 +124,17 @@ class NvjpegEncoder:
         self._scratch: av.container.OutputContainer | None = None
 
     def encode(self, batch: FrameBatch) -> list[Packet]:
-        """See `base.Encoder`; `batch.planes` are Y, U, V of (N, H, W) uint8 with packed rows of any pitch."""
+        """See `base.Encoder`."""
+        return self.encode_into(batch, copied)
+
+    def encode_into(self, batch: FrameBatch, keep: Keep) -> list[Packet]:
+        """See `base.AloneEncoder`; `batch.planes` are Y, U, V of (N, H, W) uint8 with packed rows of any pitch."""
         self._lane.wait(batch.ready)
         try:
-            coded = self._coder.code(tuple(plane[: batch.valid] for plane in batch.planes))
+            coded = self._coder.code(tuple(plane[: batch.valid] for plane in batch.planes), keep)
         except RuntimeError as error:
             raise DeviceError(f"nvJPEG failed: {first_line(error)}", where=self._lane.device) from None
-        return [intra_packet(batch, row, data, self.settings.time_base) for row, data in enumerate(coded)]
+        return intra_packets(batch, coded, self.settings.time_base)
 
     def finish(self) -> list[Packet]:
         """See `base.Encoder`; nothing is ever held."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from gpupipe.codecs.nvjpeg_library import SUBSAMPLING, check
 from gpupipe.device.staging import PinnedBytes
 
 if TYPE_CHECKING:
+    from gpupipe.codecs.base import Keep
     from gpupipe.codecs.nvjpeg_library import Library
     from gpupipe.device.base import Lane
     from gpupipe.format import FrameFormat
@@ -79,19 +81,20 @@ class Coder:
             self._encode(tuple(plane.expand(count, *plane.shape) for plane in planes))
         self._pinned.room(count * self._source.frame_bytes // 4)
 
-    def code(self, planes: tuple[torch.Tensor, ...]) -> list[memoryview]:
+    def code(self, planes: tuple[torch.Tensor, ...], keep: Keep) -> list[memoryview]:
         """The JPEG of each picture.
 
         Args:
             planes: Y, U, V, each (N, H, W) uint8 with packed samples, valid on the lane.
+            keep: takes them out of pinned memory.
         """
         if self._batch is not None:
-            return _cut(*self._batch.code(_images(planes), self._pinned, self._lane.device))
+            return _kept(*self._batch.code(_images(planes), self._pinned, self._lane.device), keep)
         rows, step = planes[0].shape[0], len(self._states)
         return [
             data
             for first in range(0, rows, step)
-            for data in self._fetch(self._encode(tuple(plane[first : first + step] for plane in planes)))
+            for data in self._fetch(self._encode(tuple(plane[first : first + step] for plane in planes)), keep)
         ]
 
     def _encode(self, planes: tuple[torch.Tensor, ...]) -> int:
@@ -105,7 +108,7 @@ class Coder:
         self._lane.synchronize()
         return count
 
-    def _fetch(self, count: int) -> list[memoryview]:
+    def _fetch(self, count: int, keep: Keep) -> list[memoryview]:
         """What the first states hold, copied straight from them to one piece of pinned memory, and out of that."""
         handle, stream, lengths = self._handle, self._stream, np.zeros(count, np.uint64)
         retrieve = self._library.nvjpegEncodeRetrieveBitstream
@@ -119,7 +122,7 @@ class Coder:
             check(retrieve(handle, state, at, place, stream), "nvjpegEncodeRetrieveBitstream", self._lane.device)
             at += size
         self._lane.synchronize()
-        return _cut(pinned, lengths)
+        return _kept(pinned, lengths, keep)
 
 
 def _images(planes: tuple[torch.Tensor, ...]) -> np.ndarray:
@@ -132,13 +135,10 @@ def _images(planes: tuple[torch.Tensor, ...]) -> np.ndarray:
     return images
 
 
-def _cut(pinned: torch.Tensor, lengths: np.ndarray) -> list[memoryview]:
-    """Bitstreams that lie one behind the other."""
-    # Copied: a packet keeps the memory that it is given, and the pinned buffer is used again by the next batch.
-    sizes = lengths.tolist()
-    whole: Any = memoryview(pinned.clone().numpy())  # type: ignore[arg-type]
-    ends = np.cumsum(sizes).tolist()
-    return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+def _kept(pinned: torch.Tensor, lengths: np.ndarray, keep: Keep) -> list[memoryview]:
+    """Bitstreams that lie one behind the other, taken out of memory that the next batch uses again."""
+    ends = np.cumsum(lengths).tolist()
+    return keep(pinned.numpy(), list(pairwise([0, *ends])))
 
 
 def _destroy(library: Library, params: Any, states: list[Any]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
+from gpupipe.codecs.intra import copied
 from gpupipe.errors import GpupipeError
 from gpupipe.journal import within
 from gpupipe.plan.host import WAITING
@@ -17,7 +19,7 @@ from gpupipe.render.watch import WAIT, enter
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpupipe.codecs.base import Encoder, Packet
+    from gpupipe.codecs.base import Encoder, Keep, Packet
     from gpupipe.journal import Entry
     from gpupipe.media.segments import Segment
     from gpupipe.render.lanes import Crew
@@ -162,10 +164,12 @@ class Board:
         pending = self._pending.get(index)
         return index == self._written and (pending is None or pending.size < self._limit // 8)
 
+    def keep(self, index: int) -> Keep:
+        """Where bitstreams of a segment go until they are written."""
+        return copied if self._slabs is None else partial(self._slabs.keep, index)
+
     def deliver(self, index: int, number: int, part: Part) -> None:
         """The `number`-th part of a segment is encoded."""
-        if self._slabs is not None:
-            part = replace(part, packets=self._slabs.keep(index, part.packets))
         size = sum(packet.size for packet in part.packets)
         with self._results:
             if self._crew.watch is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gpupipe.codecs.base import AloneEncoder
 from gpupipe.codecs.libav import LibavDecoder, LibavEncoder
 
 if TYPE_CHECKING:
@@ -12,8 +13,9 @@ if TYPE_CHECKING:
 
     import av
 
-    from gpupipe.codecs.base import Decoder, Encoder, EncoderSettings
+    from gpupipe.codecs.base import Decoder, Encoder, EncoderSettings, Keep, Packet
     from gpupipe.device.base import Lane
+    from gpupipe.frame import FrameBatch
     from gpupipe.journal import Journal
     from gpupipe.plan import Plan
 
@@ -62,3 +64,8 @@ def make_encoder(settings: EncoderSettings, lane: Lane, batch: int = 16, *, grap
 
         return ProresEncoder(settings, lane, batch if graphs else 0)
     return LibavEncoder(settings)
+
+
+def encode(encoder: Encoder, batch: FrameBatch, keep: Keep) -> list[Packet]:
+    """Packets of a batch, their bytes where `keep` puts them if the encoder codes every picture by itself."""
+    return encoder.encode_into(batch, keep) if isinstance(encoder, AloneEncoder) else encoder.encode(batch)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpupipe.device import enter_device, open_lane
 from gpupipe.render.board import Board, Part
+from gpupipe.render.codecs import encode
 from gpupipe.render.sessions import EncoderSessions
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class EncodeLane:
         encoder = self._encoder
         assert encoder is not None
         if job.batch is not None:
-            self._packets += encoder.encode(job.batch)
+            self._packets += encode(encoder, job.batch, self._board.keep(job.index))
             self._pts += job.batch.pts
             job.free()
             if not job.more:

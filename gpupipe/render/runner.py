@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from gpupipe.device import open_lane
 from gpupipe.media.timeline import Window
 from gpupipe.render.board import Board, Part
-from gpupipe.render.codecs import make_decoder
+from gpupipe.render.codecs import encode, make_decoder
 from gpupipe.render.pictures import Pictures, make_transform
 from gpupipe.render.reading import Pieces
 from gpupipe.render.watch import clocked, enter
@@ -73,12 +73,12 @@ class Runner:
             lane=self._lane,
             journal=self._journal,
         )
-        parts = 0
+        parts, keep = 0, self._board.keep(index)
         packets: list[Packet] = []
         shown: list[int] = []
         for batch in pictures:
             before = enter("encode")
-            packets += encoder.encode(batch)
+            packets += encode(encoder, batch, keep)
             enter(before)
             shown += batch.pts
             if len(shown) >= PART:

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import threading
 import weakref
 from bisect import bisect_right
 from collections import deque
-from itertools import accumulate
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import av
 import numpy as np
 
+from gpupipe.codecs.intra import copied
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from gpupipe.codecs.base import Packet
+    from gpupipe.codecs.base import Spans
 
 SLAB = 2 << 20
 """Bytes of a slab, which holds pictures of one segment: those are written, and so given up, one after another."""
 _PADDING = 64
 """Bytes behind a packet that libav's readers may touch."""
+_end = itemgetter(1)
 
 
 class Slabs:
-    """Keeps packets in slabs of its own instead of wherever the encoder put them.
+    """Keeps bitstreams of encoders to which every picture stands alone, copied straight from where these make them.
 
     The C library gives memory of packets that wait by the hundred back when it likes, and what the process holds would
     depend on how far segments happen to be apart. Pages are touched here, so it holds them from the start.
@@ -58,36 +59,44 @@ class Slabs:
         """Bytes of slabs that nobody uses."""
         return len(self._free) * SLAB
 
-    def keep(self, segment: int, packets: Sequence[Packet]) -> list[Packet]:
-        """The same packets in slabs; those for which there is no room as they are.
-
-        Of encoders to which every picture stands alone: of a packet its data, times and key flag are kept.
-        """
+    def keep(self, segment: int, data: NDArray[np.uint8], spans: Spans) -> list[memoryview]:
+        """Meets `codecs.base.Keep` for a segment; what has no room gets memory of its own."""
         with self._lock:
-            runs = [run for neighbours in _neighbours(packets) for run in self._runs(segment, neighbours)]
-        return [one for place, run in runs for one in (run if place is None else _moved(run, place))]
+            runs = list(self._runs(segment, spans))
+        kept: list[memoryview] = []
+        for place, run in runs:
+            begin, end = run[0][0], run[-1][1]
+            if place is None:
+                kept += copied(data, run)
+                continue
+            np.frombuffer(place, np.uint8)[:] = data[begin:end]  # lets go of Python's lock: once for all of them
+            kept += [place[at - begin : to - begin] for at, to in run]
+        return kept
 
     def close(self, segment: int) -> None:
         """No more packets of a segment come: its last slab is free when they are gone."""
         with self._lock:
             self._open.pop(segment, None)
 
-    def _runs(self, segment: int, packets: Sequence[Packet]) -> Iterator[tuple[Any, Sequence[Packet]]]:
-        """Places, each for as many of the packets as one slab still takes; None where there is none."""
-        while packets:
-            slab = self._open_slab(segment, packets[0].size)
-            ends = list(accumulate(packet.size for packet in packets))
-            count = 1 if slab is None else bisect_right(ends, SLAB - _PADDING - slab.used)
-            place = None if slab is None else slab.take(ends[count - 1])
-            yield place, packets[:count]
-            packets = packets[count:]
+    def _runs(self, segment: int, spans: Spans) -> Iterator[tuple[memoryview | None, Spans]]:
+        """Places, each for as many of the bitstreams as one slab still takes; None where there is none."""
+        while spans:
+            begin, end = spans[0]
+            slab = self._open_slab(segment, end - begin)
+            if slab is None:
+                yield None, spans[:1]
+                spans = spans[1:]
+                continue
+            count = bisect_right(spans, begin + slab.left, key=_end)
+            yield slab.take(spans[count - 1][1] - begin), spans[:count]
+            spans = spans[count:]
 
     def _open_slab(self, segment: int, size: int) -> _OpenSlab | None:
-        """The one that a segment's packets go to, with room for so many bytes; None where there is none."""
+        """The one that a segment's bitstreams go to, with room for so many bytes; None where there is none."""
         if not 0 < size <= SLAB - _PADDING:
             return None
         slab = self._open.get(segment)
-        if slab is None or slab.used + size + _PADDING > SLAB:
+        if slab is None or slab.left < size:
             memory = self._slab()
             if memory is None:
                 return None
@@ -106,36 +115,17 @@ class Slabs:
 
 
 class _OpenSlab:
-    """The slab that is being filled with a segment's packets."""
+    """The slab that is being filled with a segment's bitstreams."""
 
-    def __init__(self, memory: Any) -> None:
-        self._memory, self.used = memory, 0
+    def __init__(self, memory: memoryview) -> None:
+        self._memory, self._used = memory, 0
 
-    def take(self, size: int) -> Any:
+    @property
+    def left(self) -> int:
+        """Bytes that it still takes."""
+        return len(self._memory) - _PADDING - self._used
+
+    def take(self, size: int) -> memoryview:
         """The next bytes of it."""
-        begin, self.used = self.used, self.used + size + _PADDING
+        begin, self._used = self._used, self._used + size + _PADDING
         return self._memory[begin : begin + size]
-
-
-def _neighbours(packets: Sequence[Packet]) -> Iterator[Sequence[Packet]]:
-    """Packets whose data lie one behind the other, as those of a batch do."""
-    begin = 0
-    for at in range(1, len(packets) + 1):
-        if at == len(packets) or packets[at].buffer_ptr != packets[at - 1].buffer_ptr + packets[at - 1].size:
-            yield packets[begin:at]
-            begin = at
-
-
-def _moved(packets: Sequence[Packet], place: Any) -> Iterator[Packet]:
-    data: Any = (ctypes.c_uint8 * len(place)).from_address(packets[0].buffer_ptr)
-    np.frombuffer(place, np.uint8)[:] = np.frombuffer(data, np.uint8)  # lets go of Python's lock: once for all of them
-    at = 0
-    for packet in packets:
-        part: Any = place[at : at + packet.size]  # PyAV's types do not say that a packet is made from any buffer
-        moved = av.Packet(part)
-        moved.pts, moved.dts, moved.duration = packet.pts, packet.dts, packet.duration
-        moved.is_keyframe = packet.is_keyframe
-        if packet.time_base:
-            moved.time_base = packet.time_base
-        at += packet.size
-        yield moved

@@ -16,6 +16,7 @@ from nvjpeg_double import NvjpegDouble
 
 from gpupipe.codecs import nvjpeg, nvjpeg_library
 from gpupipe.codecs.base import EncoderSettings
+from gpupipe.codecs.intra import copied
 from gpupipe.codecs.nvjpeg_batch import batch_function
 from gpupipe.color import ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.config import parse_config
@@ -104,6 +105,22 @@ def test_every_picture_of_any_batch_comes_back(pixels: str, count: int, way: str
         for plane, want in zip(frame.planes, planes, strict=True):
             got = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: plane.height, : plane.width]
             assert abs(got.astype(int) - want[number].numpy()).max() <= 4
+
+
+def test_packets_lie_where_they_are_put(way: str) -> None:
+    asked, places = settings(), []
+
+    def keep(data: np.ndarray, spans: list[tuple[int, int]]) -> list[memoryview]:
+        places.extend(copied(data, spans))
+        return places[-len(spans) :]
+
+    encoder = nvjpeg.NvjpegEncoder(asked, CpuLane(), library=NvjpegDouble())
+    count = nvjpeg.STATES + 3
+    batch = FrameBatch(asked.input_format, tuple(range(count)), asked.time_base, smooth(asked, count))
+    packets = encoder.encode_into(batch, keep)
+    addresses = [np.frombuffer(place, np.uint8).ctypes.data for place in places]
+    assert [(p.buffer_ptr, p.size) for p in packets] == list(zip(addresses, map(len, places), strict=True))
+    assert [bytes(p) for p in packets] == [bytes(p) for p in encoder.encode(batch)]
 
 
 def test_settings_reach_the_library_and_states_are_given_back() -> None:

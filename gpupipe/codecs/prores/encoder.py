@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import av
 import torch
 
-from gpupipe.codecs.intra import intra_packet
+from gpupipe.codecs.intra import copied, intra_packets
 from gpupipe.codecs.native import AV_RANGE, planes_of
 from gpupipe.codecs.prores.coder import Coded, Coder
 from gpupipe.codecs.prores.profile import profile_of
@@ -19,7 +19,7 @@ from gpupipe.errors import device_failure, first_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpupipe.codecs.base import EncoderSettings, Packet
+    from gpupipe.codecs.base import EncoderSettings, Keep, Packet
     from gpupipe.device.base import Lane
     from gpupipe.frame import FrameBatch
 
@@ -53,22 +53,24 @@ class ProresEncoder:
         self._scratch: av.container.OutputContainer | None = None
 
     def encode(self, batch: FrameBatch) -> list[Packet]:
-        """See `base.Encoder`; `batch.planes` are Y, Cb, Cr and perhaps alpha."""
+        """See `base.Encoder`."""
+        return self.encode_into(batch, copied)
+
+    def encode_into(self, batch: FrameBatch, keep: Keep) -> list[Packet]:
+        """See `base.AloneEncoder`; `batch.planes` are Y, Cb, Cr and perhaps alpha."""
         planes = tuple(plane[: batch.valid] for plane in planes_of(batch))
         self._alpha = len(planes) > 3
         self._lane.wait(batch.ready)
         try:
             with torch.inference_mode(), self._lane.active():
                 coded = self._coded(planes)
-                # A packet keeps the memory that it is given, and the staging buffer is used again by the next batch.
-                whole: Any = memoryview(self._staging.fetch(coded.data).clone().numpy())  # type: ignore[arg-type]
+                here = self._staging.fetch(coded.data).numpy()
         except RuntimeError as error:
             raise device_failure(
                 f"ProRes failed: {first_line(error)}", where=f"{self._lane.device}, pts {batch.pts[0]}"
             ) from None
-        spans = zip(coded.frames, coded.sizes, strict=True)
-        time_base = self.settings.time_base
-        return [intra_packet(batch, row, whole[at : at + size], time_base) for row, (at, size) in enumerate(spans)]
+        spans = [(at, at + size) for at, size in zip(coded.frames, coded.sizes, strict=True)]
+        return intra_packets(batch, keep(here, spans), self.settings.time_base)
 
     def _coded(self, planes: tuple[torch.Tensor, ...]) -> Coded:
         if self._repeated is not None and self._repeated.takes(planes):
