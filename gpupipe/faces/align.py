@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
@@ -74,6 +75,8 @@ def pixels(size: int, device: torch.device) -> Tensor:
 def crops(rgb_nchw: Tensor, picture: Tensor, matrix: Tensor, size: int) -> Tensor:
     """The faces, upright and in place; the frames themselves are not resampled.
 
+    On a GPU one kernel of our own where triton is installed, which gives the same to some hundred-thousandths.
+
     Args:
         rgb_nchw: (N, 3, H, W) floats.
         picture: (F,) int64, the picture of each face.
@@ -83,6 +86,10 @@ def crops(rgb_nchw: Tensor, picture: Tensor, matrix: Tensor, size: int) -> Tenso
     Returns:
         (F, 3, size, size) float32; see `sampling.sample`.
     """
+    if rgb_nchw.is_cuda and find_spec("triton") is not None:
+        from gpupipe.faces import sampling_triton  # noqa: PLC0415  machines without a GPU have no triton
+
+        return sampling_triton.crops(rgb_nchw, picture, matrix, size)
     back = inverse(matrix)
     places = apply(back, pixels(size, rgb_nchw.device).view(1, -1, 2))
     return sample(rgb_nchw, picture, places.view(-1, size, size, 2), scale(back))

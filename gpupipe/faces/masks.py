@@ -11,11 +11,16 @@ if TYPE_CHECKING:
 
 Shape = Literal["ellipse", "hull", "box"]
 
-_AXES = (0.86, 0.98)
+AXES = (0.86, 0.98)
 """Half axes of the ellipse, where the crop's are 1: a face is taller than it is wide."""
 
-_NARROW = 0.45
+NARROW = 0.45
 """Least half distance of the eyes, in distances from the eyes to the mouth; seen from the front it is a half."""
+OUTLINE = (
+    (-0.95, -1.25), (0.95, -1.25), (1.85, -0.7), (2.15, 0.1), (2.0, 1.0),
+    (1.1, 1.95), (0.0, 2.25), (-1.1, 1.95), (-2.0, 1.0), (-2.15, 0.1), (-1.85, -0.7),
+)  # fmt: skip
+"""Corners of a hull from between the eyes: half distances of the eyes across, distances to the mouth down."""
 
 
 def cover(shape: Shape, unit: Tensor, points: Tensor, feather: float) -> Tensor:
@@ -35,7 +40,7 @@ def cover(shape: Shape, unit: Tensor, points: Tensor, feather: float) -> Tensor:
     edge = 1 - unit.abs().amax(-1)
     if shape == "ellipse":
         x, y = unit.unbind(-1)
-        inside = (1 - torch.hypot(x / _AXES[0], y / _AXES[1])) * min(_AXES)
+        inside = (1 - torch.hypot(x / AXES[0], y / AXES[1])) * min(AXES)
     elif shape == "hull":
         inside = _inside(_outline(points), unit)
     else:
@@ -59,12 +64,8 @@ def _outline(points: Tensor) -> Tensor:
     square = down.square().sum(-1, keepdim=True).clamp(min=1e-12)
     wide = ((right - left) * side).sum(-1, keepdim=True) / (2 * square)
     turned = ((nose - (eyes + mouth) / 2) * side).sum(-1, keepdim=True) / square
-    across, eyes = side * wide.clamp(min=_NARROW), eyes - side * turned
-    places = (
-        (-0.95, -1.25), (0.95, -1.25), (1.85, -0.7), (2.15, 0.1), (2.0, 1.0),
-        (1.1, 1.95), (0.0, 2.25), (-1.1, 1.95), (-2.0, 1.0), (-2.15, 0.1), (-1.85, -0.7),
-    )  # fmt: skip
-    return torch.stack([eyes + x * across + y * down for x, y in places], -2)
+    across, eyes = side * wide.clamp(min=NARROW), eyes - side * turned
+    return torch.stack([eyes + x * across + y * down for x, y in OUTLINE], -2)
 
 
 def _inside(outline: Tensor, unit: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -37,6 +38,23 @@ class Place(NamedTuple):
     """(N,) bool; other pictures stay as they are."""
 
 
+class Places(NamedTuple):
+    """Where K faces of each of N pictures lie, those further back first."""
+
+    matrix: Tensor
+    """(N, K, 2, 3) float64, frame to crop."""
+    points: Tensor
+    """(N, K, 5, 2)."""
+    valid: Tensor
+    """(N, K) bool."""
+    rank: Tensor
+    """(N, K) int64, which face it is that lies there; any where none does."""
+
+    def at(self, k: int) -> Place:
+        """The k-th of every picture."""
+        return Place(self.matrix[:, k], self.points[:, k], self.valid[:, k])
+
+
 class Region(NamedTuple):
     """Width and height of the piece of a frame that holds any face of the batch; at most the frame's."""
 
@@ -47,6 +65,28 @@ class Region(NamedTuple):
 def extent(matrix: Tensor, size: int) -> Tensor:
     """(...): pixels of the frame that a crop spans along either axis, its turn included."""
     return (matrix[..., 0, 0].abs() + matrix[..., 0, 1].abs()) / scale(matrix).clamp(min=1e-9).square() * size
+
+
+def paste_all(frame: Tensor, faces: Tensor, places: Places, mask: Mask, region: Region, *, deepest: int) -> None:
+    """Lays all faces of a batch over its pictures, in place; see `paste`.
+
+    On a GPU one kernel of our own where triton is installed: the same, but for the last bits of a float.
+
+    Args:
+        frame: (N, 3, H, W) contiguous; changed.
+        faces: (F, 3, S, S) float32.
+        places: where they lie.
+        mask: see `masks.cover`.
+        region: at least `extent` of every face; the kernel does not look at it.
+        deepest: at least the most faces of one picture; likewise.
+    """
+    if frame.is_cuda and find_spec("triton") is not None:
+        from gpupipe.faces import paste_triton  # noqa: PLC0415  machines without a GPU have no triton
+
+        paste_triton.paste(frame, pyramid_of(faces), places, mask, _FINE)
+        return
+    for k in range(deepest):
+        paste(frame, faces[places.rank[:, k]], places.at(k), mask, region)
 
 
 def paste(frame: Tensor, faces: Tensor, place: Place, mask: Mask, region: Region) -> None:
@@ -94,12 +134,16 @@ def _lookup(faces: Tensor, unit: Tensor, fineness: Tensor) -> Tensor:
     """(N, 3, h, w): the crops at places -1..1, from the level of the pyramid that is as fine as the frame."""
     level = torch.log2(fineness / _FINE).floor().clamp(0, _LEVELS - 1).to(torch.int64)
     grid = unit.to(torch.float32).clamp(-4, 4)
-    out = functional.grid_sample(faces, grid, mode="bicubic", padding_mode="border", align_corners=False)
-    small = faces
-    for step in range(1, _LEVELS):
-        if small.shape[-1] % 2 or small.shape[-1] < 32:
-            break
-        small = functional.avg_pool2d(small, 2)
-        coarse = functional.grid_sample(small, grid, mode="bicubic", padding_mode="border", align_corners=False)
-        out = torch.where((level >= step).view(-1, 1, 1, 1), coarse, out)
-    return out
+    out = None
+    for step, small in enumerate(pyramid_of(faces)):
+        fit = functional.grid_sample(small, grid, mode="bicubic", padding_mode="border", align_corners=False)
+        out = fit if out is None else torch.where((level >= step).view(-1, 1, 1, 1), fit, out)
+    return out  # type: ignore[return-value]  # the first level is there
+
+
+def pyramid_of(faces: Tensor) -> list[Tensor]:
+    """The faces, then means of four of their pixels and so on, as long as halves of them have whole pixels."""
+    levels = [faces]
+    while len(levels) < _LEVELS and levels[-1].shape[-1] % 2 == 0 and levels[-1].shape[-1] >= 32:
+        levels.append(functional.avg_pool2d(levels[-1], 2))
+    return levels

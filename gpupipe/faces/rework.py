@@ -13,7 +13,7 @@ from gpupipe.faces.align import apply, crops, pixels, similarity
 from gpupipe.faces.choose import back_to_front
 from gpupipe.faces.found import Faces, filled
 from gpupipe.faces.masks import cover, unit_of
-from gpupipe.faces.paste import Mask, Place, Region, extent, paste
+from gpupipe.faces.paste import Mask, Places, Region, extent, paste_all
 from gpupipe.faces.templates import Template, template
 
 if TYPE_CHECKING:
@@ -166,9 +166,8 @@ class Rework:
             there.copy_(bank.valid[-1])
         region = Region(min(much.span, self._size[0]), min(much.span, self._size[1]))
         out = rgb.clone(memory_format=torch.contiguous_format)
-        for k in range(much.deepest):
-            place = Place(_resized(matrix[:, k], ratio), faces.points[:, k], faces.valid[:, k])
-            paste(out, after[rank[:, k]], place, self._laying.mask, region)
+        lie = Places(_resized(matrix, ratio), faces.points, faces.valid, rank)
+        paste_all(out, after, lie, self._laying.mask, region, deepest=much.deepest)
         return out
 
     def _ordered(self, links: Tensor, *parts: Tensor) -> _Ready:
