@@ -7,8 +7,10 @@
 Each row is the stage `face` on batches of one moving picture that repeats itself: milliseconds a frame called from
 Python, the median of several, and the same for detector and following alone, eagerly and replayed from a CUDA Graph
 (`every: 1` only, since others choose frames on the host). The stage itself runs eagerly: the table says what a graph
-would save. `--pipeline` makes a clip of that many frames with each number of faces and runs it through `gpupipe run`:
-NVDEC to nvJPEG on a GPU with all sessions, libav on the CPU. The still is `../shared/corpus/faces/astronaut_512.png`
+would save. `--pipeline` makes a clip of that many frames with each number of faces and runs it through `gpupipe run`
+before all rows: NVDEC to nvJPEG on a GPU with all sessions, libav on the CPU. A short run before the first one of an
+engine builds what it needs, so that all others find it in the cache. `auto` builds every engine, which may take many
+minutes. The still is `../shared/corpus/faces/astronaut_512.png`
 where not given. FOLDER holds fetched weights (`models/`) and takes engines; without it weights are fetched. The file
 is written after every row.
 """
@@ -48,6 +50,8 @@ from gpupipe.models.fetch import fetch
 STILL = ROOT.parent / "shared" / "corpus" / "faces" / "astronaut_512.png"
 CYCLE = 60
 """Pictures that are encoded for a clip, two GOPs of them; then they begin again."""
+BUILDING = 300
+"""Frames of the run that builds engines."""
 CARDS = ("centerface", "multistyle26")
 WORK: dict[str, list[dict[str, object]]] = {
     "generate": [{"generate": {"card": "multistyle26"}}],
@@ -152,13 +156,14 @@ def replayed(call: Any, device: str) -> float:
     return seconds
 
 
-def pipeline(faces: int, engine: str, args: argparse.Namespace, scratch: Path) -> dict[str, object]:
-    """`gpupipe run` of a clip with so many faces, as a process of its own; the second of two, with warm caches."""
-    clip, config = scratch / f"clip{faces}.mp4", scratch / "config.yaml"
+def pipeline(faces: int, engine: str, args: argparse.Namespace, scratch: Path, *, built: bool) -> dict[str, object]:
+    """`gpupipe run` of a clip with so many faces, as a process of its own, once engines are `built`."""
+    clip, few, config = scratch / f"clip{faces}.mp4", scratch / f"few{faces}.mp4", scratch / "config.yaml"
     if not clip.exists():
         short = scratch / "short.mp4"
         write_clip(short, pictures(args.face, faces, size_of(args), CYCLE // 2), min(args.pipeline, CYCLE))
         repeat(short, clip, args.pipeline)
+        repeat(short, few, min(args.pipeline, BUILDING))
     stage = {
         "detect": {"most": 8}, "operate": WORK[args.operate], "align": {"template": "ffhq512", "size": 256},
         "engine": engine,
@@ -166,9 +171,10 @@ def pipeline(faces: int, engine: str, args: argparse.Namespace, scratch: Path) -
     output = {"video": {"codec": "mjpeg"}, "audio": "none"}
     config.write_text(json.dumps({"stages": [{"face": stage}], "output": output}))
     told: dict[str, object] = {"faces": faces, "engine": engine}
-    for _ in range(1 if engine == "eager" else 2):
-        told |= run(config, clip, scratch / "out.mov", device=args.device, cache=args.cache.parent)
+    for source in (clip,) if built else (few, clip):
+        told |= run(config, source, scratch / "out.mov", device=args.device, cache=args.cache.parent)
         if "failed" in told:
+            print(f"gpupipe run, {faces} faces by {engine} failed: {told['failed']}", flush=True)
             return told
     print(f"gpupipe run, {faces} faces by {engine}: {told['rate']:.1f} frames a second", flush=True)
     return told
@@ -220,7 +226,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """The pipeline with one face, row by row, then with others."""
+    """The pipeline, then the stage, row by row."""
     args = _arguments()
     with tempfile.TemporaryDirectory() as scratch:
         args.cache = args.cache or Path(scratch) / "gpupipe"
@@ -228,15 +234,12 @@ def main() -> None:
         for name in CARDS:
             fetch(find(name), folder.weights(), allowed={name})
         report: dict[str, Any] = {**head(args.device), "rows": [], "pipeline": []}
-        runs = [(engine, faces) for faces in args.faces for engine in args.engines] if args.pipeline else []
-
-        def carry_out(*, one: bool) -> None:
-            for engine, faces in runs:
-                if (faces == 1) == one:
-                    report["pipeline"].append(pipeline(faces, engine, args, Path(scratch)))
-                    keep(args.json, report)
-
-        carry_out(one=True)  # first, since that is what counts
+        built = {"eager"}
+        for faces, engine in itertools.product(args.faces, args.engines) if args.pipeline else ():
+            told = pipeline(faces, engine, args, Path(scratch), built=engine in built)
+            built.add(engine)
+            report["pipeline"].append(told)
+            keep(args.json, report)
         print("faces every  engine       found   detect    sight    graph    stage  frames/s   (ms a frame)")
         with torch.inference_mode():
             for engine, every, faces in itertools.product(args.engines, args.every, args.faces):
@@ -244,7 +247,6 @@ def main() -> None:
                 print(words(made), flush=True)
                 report["rows"].append(asdict(made))
                 keep(args.json, report)
-        carry_out(one=False)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ Each row: milliseconds a picture called from Python and replayed from a CUDA Gra
 times eager of the same run that is, dB against fp32 on the same device (200: no difference), seconds to build from
 nothing and to load from the cache. `eager` has cudnn.benchmark on and channels last. FOLDER holds fetched weights
 (`models/`) and takes the engines; without it weights are fetched, and engines are built in a temporary folder.
-`--pipeline` runs a clip of that many frames through `gpupipe run` with `engine: auto` as well. The file is written
-after every row. `--clips FILES` measures what 8 bits cost on real clips instead, see `eight_bits`:
+`--pipeline` runs a clip of that many frames through `gpupipe run` with `engine: auto` as well, when the first card has
+its rows. Of the other cards each engine makes all rows before the next one, so that one whose building takes minutes
+may come last. The file is written after every row. `--clips FILES` measures what 8 bits cost on real clips instead, see
+`eight_bits`:
 
     python bench/models.py --device cpu --threads 1 --cards NAME ... --clips FILE ... [--numbers int8 fp8]
                            [--accuracy 38] [--json bench/results/int8_cpu.json]
@@ -136,19 +138,19 @@ def _say(line: str) -> None:
     print(f"    {line}", flush=True)
 
 
-def pipeline(frames: int, args: argparse.Namespace, scratch: Path) -> dict[str, object]:
+def pipeline(frames: int, args: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, dict[str, object]]]:
     """`gpupipe run` of a 1080p clip through super-resolution, as a process of its own: cold cache, then warm."""
     clip, config = scratch / "clip.mp4", scratch / "config.yaml"
     make_clip(clip, RECIPES["h264"], frames)
     config.write_text(f"stages: [{{model: {{card: {CLIP}}}}}]\noutput: {{video: {{codec: mjpeg}}, audio: none}}\n")
-    told: dict[str, object] = {}
     for name in ("cold", "warm"):
         got = measured.run(config, clip, scratch / "out.mov", device=args.device, cache=args.cache.parent)
-        told[name] = got
+        yield name, got
         if "failed" in got:
-            break
-        print(f"{'gpupipe run, ' + name:44} {got['rate']:8.1f} frames a second, {got['startup']:.1f} s until it began")
-    return told
+            print(f"gpupipe run, {name}, failed: {got['failed']}", flush=True)
+            return
+        print(f"{'gpupipe run, ' + name:44} {got['rate']:8.1f} frames a second, {got['startup']:.1f} s until it began",
+              flush=True)  # fmt: skip
 
 
 def words(made: Row) -> str:
@@ -205,47 +207,61 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         args.cache = args.cache or Path(scratch) / "gpupipe"
         folder.choose(args.cache)
-        rows: list[Row] = []
         if args.threads:
             torch.set_num_threads(args.threads)
         report: dict[str, object] = {
             **head(args.device),
             "versions": {name: version for engine in ENGINES for name, version in engine.versions().items()},
         }
-        if args.clips:
-            cards = [find(name) for name in args.cards]
-            for card in cards:
-                fetch(card, folder.weights(), allowed={card.name})
-            eight_bits(
-                cards, args.clips, args.numbers, args.accuracy, args.device,
-                lambda rows: keep(args.json, report | {"rows": rows}),
-            )  # fmt: skip
-            return
-        print(f"{'card':28} {'engine':10} ms/call ms/graph  x eager       dB  build s   load s")
-        if args.small:
-            small("h264")
-        for number, name in enumerate(args.cards):
-            for made in _card(find(name), args):
-                rows.append(made)
-                keep(args.json, report | {"rows": [asdict(one) for one in rows]})
-            if args.pipeline and number == 0:  # what is asked for first; the other cards may take minutes to build
-                report["pipeline"] = pipeline(args.pipeline, args, Path(scratch))
-                keep(args.json, report | {"rows": [asdict(one) for one in rows]})
+        (_eight if args.clips else _all)(args, report, Path(scratch))
 
 
-def _card(card: Card, args: argparse.Namespace) -> Iterator[Row]:
-    width, height = (-(-max(int(n), card.minimum) // card.multiple) * card.multiple for n in args.size.split("x"))
-    profile = Profile(args.batch, height, width, args.precision, args.device)
-    eager = None
-    with torch.inference_mode():
-        subject = Subject(card, profile, args.cache)
-        for engine in args.engines:
-            made = row(subject, engine, args.cache)
-            eager = best(made) if engine == "eager" else eager
-            mine = best(made)
-            made.times_eager = eager / mine if eager is not None and mine is not None else None
+def _eight(args: argparse.Namespace, report: dict[str, object], _: Path) -> None:
+    cards = [find(name) for name in args.cards]
+    for card in cards:
+        fetch(card, folder.weights(), allowed={card.name})
+    eight_bits(
+        cards, args.clips, args.numbers, args.accuracy, args.device,
+        lambda rows: keep(args.json, report | {"rows": rows}),
+    )  # fmt: skip
+
+
+def _all(args: argparse.Namespace, report: dict[str, object], scratch: Path) -> None:
+    rows: list[dict[str, object]] = []
+    piped: dict[str, object] = {}
+    eager: dict[str, float | None] = {}
+    report |= {"rows": rows} | ({"pipeline": piped} if args.pipeline else {})
+
+    def measure(cards: list[str], engines: list[str]) -> None:
+        for made in _rows([find(name) for name in cards], engines, args):
+            if made.engine == "eager":
+                eager[made.card] = best(made)
+            base, mine = eager.get(made.card), best(made)
+            made.times_eager = base / mine if base is not None and mine is not None else None
             print(words(made), flush=True)
-            yield made
+            rows.append(asdict(made))
+            keep(args.json, report)
+
+    print(f"{'card':28} {'engine':10} ms/call ms/graph  x eager       dB  build s   load s")
+    if args.small:
+        small("h264")
+    measure(args.cards[:1], args.engines)
+    if args.pipeline:
+        for name, got in pipeline(args.pipeline, args, scratch):
+            piped[name] = got
+            keep(args.json, report)
+    for engine in args.engines:
+        measure(args.cards[1:], [engine])
+
+
+def _rows(cards: list[Card], engines: list[str], args: argparse.Namespace) -> Iterator[Row]:
+    for card in cards:
+        width, height = (-(-max(int(n), card.minimum) // card.multiple) * card.multiple for n in args.size.split("x"))
+        profile = Profile(args.batch, height, width, args.precision, args.device)
+        with torch.inference_mode():
+            subject = Subject(card, profile, args.cache)
+            for engine in engines:
+                yield row(subject, engine, args.cache)
 
 
 if __name__ == "__main__":

@@ -132,8 +132,11 @@ def _profile(name: str, encode: str) -> Phase:
     return Phase(60, _script("pipeline_profile", *words, quick=quick, result=name), lambda _: ())
 
 
-_MODELS = ("--cache", "CACHE", "--cards", "realesr-animevideov3-x2", "span-ch48-x2", "ffdnet-color", "multistyle26")
+_MODELS = ("--cache", "CACHE", "--engines", "eager", "tensorrt", "inductor", "--cards")
+"""In the order of how long each takes to build."""
+_SMALL = ("--size", "64x48", "--engines", "eager", "--precision", "fp32")
 _FACES = ("--cache", "CACHE", "--face", "STILL")
+_FEW = ("--size", "320x180", "--every", "1", "--engines", "eager", "--batch", "2", "--pipeline", "4")
 PHASES: dict[str, Phase] = {
     "tests": Phase(190, _pytest("tests", *GPU_TESTS, workers=16, only="not 8_bits"), verdicts.tests),
     "nvenc": Phase(205, _nvenc, verdicts.tests, on_cpu=False),
@@ -151,16 +154,28 @@ PHASES: dict[str, Phase] = {
     "hevc10-4k": _matrix("hevc10-4k", 95),
     "x264": _matrix("x264", 90),
     "models": Phase(
-        215,
-        _script("models", *_MODELS, "--pipeline", "1200", quick=(*_MODELS[:4], "--size", "64x48", "--pipeline", "12",
-                "--engines", "eager", "--precision", "fp32", "--small"), device="cuda:0"),
+        230,
+        _script("models", *_MODELS, "realesr-animevideov3-x2", "--pipeline", "700", device="cuda:0",
+                quick=(*_MODELS, "realesr-animevideov3-x2", *_SMALL, "--pipeline", "12", "--small")),
         verdicts.models,
     ),
     "faces": Phase(
-        150,
-        _script("faces", *_FACES, "--pipeline", "4200", quick=(*_FACES, "--size", "320x180", "--faces", "0", "1",
-                "--every", "1", "--engines", "eager", "--batch", "2", "--pipeline", "4"), device="cuda:0"),
+        180,
+        _script("faces", *_FACES, "--faces", "1", "--every", "1", "--engines", "tensorrt", "eager", "--pipeline",
+                "3000", quick=(*_FACES, "--faces", "1", *_FEW), device="cuda:0"),
         verdicts.faces,
+    ),
+    "models-others": Phase(
+        300,
+        _script("models", *_MODELS, "span-ch48-x2", "ffdnet-color", "multistyle26", device="cuda:0",
+                result="models-others", quick=(*_MODELS, "ffdnet-color", "multistyle26", *_SMALL)),
+        verdicts.engines,
+    ),
+    "faces-more": Phase(
+        300,
+        _script("faces", *_FACES, "--faces", "4", "8", "0", "--engines", "tensorrt", "eager", "--pipeline", "3000",
+                quick=(*_FACES, "--faces", "0", "4", *_FEW), result="faces-more", device="cuda:0"),
+        verdicts.faces_more,
     ),
     "observers": Phase(
         80,

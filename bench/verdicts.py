@@ -109,9 +109,8 @@ def prores(found: Found) -> Iterator[Verdict]:
 
 
 def models(found: Found) -> Iterator[Verdict]:
-    """Of bench/models.py."""
+    """Of bench/models.py with super-resolution and its pipeline."""
     rows = found.get("rows", [])
-    named = {(row["card"], row["engine"]): row for row in rows}
     srs = [row for row in rows if row["card"] == "realesr-animevideov3-x2" and row["times_eager"]]
     auto = max((row["times_eager"] for row in srs), default=None)
     yield Verdict("4.4", "SR x2 1080p: the best engine over eager", auto, 2.2)
@@ -122,10 +121,15 @@ def models(found: Found) -> Iterator[Verdict]:
     warm = piped.get("warm") if isinstance(piped.get("warm"), dict) else None
     yield Verdict("4.4", "SR x2: gpupipe run over the network alone", _over(warm and warm["rate"], alone), 0.95)
     yield Verdict("4.5", "SR x2: first frame from a warm cache, seconds", warm and warm["startup"], 5, most=True)
-    for (card, engine), row in named.items():
-        if engine != "eager" or row["failed"]:
-            yield Verdict("4.6", f"{card} by {engine}: dB of fp32" + (f", {row['failed']}" if row["failed"] else ""),
-                          row["decibels"], 50)  # fmt: skip
+    yield from engines(found)
+
+
+def engines(found: Found) -> Iterator[Verdict]:
+    """Of bench/models.py with whatever cards."""
+    for row in found.get("rows", []):
+        if row["engine"] != "eager" or row["failed"]:
+            what = f"{row['card']} by {row['engine']}: dB of fp32" + (f", {row['failed']}" if row["failed"] else "")
+            yield Verdict("4.6", what, row["decibels"], 50)
 
 
 def variants(found: Found) -> Iterator[Verdict]:
@@ -136,11 +140,16 @@ def variants(found: Found) -> Iterator[Verdict]:
 
 
 def faces(found: Found) -> Iterator[Verdict]:
-    """Of bench/faces.py."""
+    """Of bench/faces.py with one face."""
     runs = found.get("pipeline", [])
     best = max((run["rate"] for run in runs if run["faces"] == 1 and "rate" in run), default=None)
     yield Verdict("6.6", "one face, generated, NVDEC to nvJPEG, frames a second", best, 550)
-    for run in runs:
+    yield from faces_more(found)
+
+
+def faces_more(found: Found) -> Iterator[Verdict]:
+    """Of bench/faces.py with any number of faces."""
+    for run in found.get("pipeline", []):
         what = f"{run['faces']} faces by {run['engine']}, NVDEC to nvJPEG"
         yield Verdict("6.6", what + (f": {run['failed'][-60:]}" if "failed" in run else ""), run.get("rate"), None)
     for row in found.get("rows", []):
