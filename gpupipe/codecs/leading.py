@@ -48,6 +48,11 @@ class Leading:
         """The session holds nothing any more: decoding begins with the next key frame; `midway` after a failure."""
         self._fresh, self._midway, self._left, self._entry = True, midway, 0, None
 
+    @property
+    def watches(self) -> bool:
+        """Whether other packets than key frames matter to it now."""
+        return self._left > 0 or self._entry is not None
+
     def asks(self, *, key: bool) -> bool:
         """Whether `bars` has to see a packet. Few: it is asked for each of many thousands a second."""
         if self._hevc:

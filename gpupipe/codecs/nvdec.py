@@ -145,24 +145,27 @@ class NvdecDecoder:
         if self._sequence and sequence != self._sequence:
             self._reopen()
         self._sequence, self._layered = sequence, False
-        data = self._library.PacketData()
+        data, leading = self._library.PacketData(), self._leading
         for unit in units:
-            if self._waits and not unit.key:
-                self._lost(unit.pts)
+            address, size, pts, duration, key, discard = unit
+            if (key or self._waits or leading.watches) and self._skipped(unit):
                 continue
-            self._waits = False
-            if self._leading.asks(key=unit.key) and self._barred(
-                string_at(unit.address, unit.size), unit.pts, key=unit.key
-            ):
-                continue
-            self._last = data.pts = unit.pts + _TIME_OFFSET
-            data.bsl_data, data.bsl = unit.address, unit.size
+            self._last = data.pts = pts + _TIME_OFFSET
+            data.bsl_data, data.bsl = address, size
             if not self._holds:
-                self._headed(data, string_at(unit.address, unit.size))
-            hidden = unit.discard or self._hidden(unit.pts)
-            self._times[self._last] = None if hidden else (unit.pts, unit.duration)
-            yield from self._decoded(data, unit.pts, steady=True)
+                self._headed(data, string_at(address, size))
+            hidden = discard or (leading.watches and self._hidden(pts))
+            self._times[self._last] = None if hidden else (pts, duration)
+            yield from self._decoded(data, pts, steady=True)
         yield from self._drain(steady=True)
+
+    def _skipped(self, unit: AccessUnit) -> bool:
+        if self._waits and not unit.key:
+            self._lost(unit.pts)
+            return True
+        self._waits = False
+        asked = self._leading.asks(key=unit.key)
+        return asked and self._barred(string_at(unit.address, unit.size), unit.pts, key=unit.key)
 
     def _feed(self, packet: Packet) -> Iterator[Surface]:
         if packet.size == 0:
@@ -248,41 +251,49 @@ class NvdecDecoder:
         self._kept = av.Packet(unit)
         data.bsl_data, data.bsl = self._kept.buffer_ptr, self._kept.buffer_size
 
-    def _drain(self, *, steady: bool = False) -> Iterator[Surface]:
-        """Gives every picture that the session still holds; what never came out is reported."""
-        yield from self._decoded(self._library.PacketData(), None, steady=steady)
+    def _drain(self, *, steady: bool = False) -> list[Surface]:
+        """Every picture that the session still holds; what never came out is reported."""
+        surfaces = self._decoded(self._library.PacketData(), None, steady=steady)
         self._emptied()
         for time in self._times.values():
             if time is not None:
                 self._lost(time[0])
         self._times.clear()
+        return surfaces
 
     def _lost(self, pts: int | None) -> None:
         place = "unknown pts" if pts in (None, NO_PTS) else f"pts {pts}"
         self._journal.warn("decode-error", "damaged video: pictures that could not be decoded", place=place)
 
-    def _decoded(self, data: Any, pts: int | None, *, steady: bool = False) -> Iterator[Surface]:
+    def _decoded(self, data: Any, pts: int | None, *, steady: bool = False) -> list[Surface]:
         """The pictures that come out; where they are `steady`, all have the size of the session's first."""
         self._holds = True
         try:
             frames = self._session.decode(data)
         except Exception as error:  # noqa: BLE001  its exceptions share no base
-            if self._broken or not self._shown:
-                raise device_failure(f"NVDEC failed: {first_line(error)}", where=f"pts {pts}",
-                                  hint="use `device: cpu`") from None  # fmt: skip
-            self._journal.warn("decode-error", f"damaged video: NVDEC failed: {first_line(error)}", place=f"pts {pts}")
-            self._broken = self._waits = True
-            self._reopen()  # a session is not to be used after an exception
-            self._leading.anew(midway=True)
-            return
+            self._failed(error, pts)
+            return []
+        surfaces = []
         for frame in frames:
-            self._broken = False
             given = frame.getPTS()
-            time = self._times.pop(given, (given - _TIME_OFFSET if given >= _TIME_OFFSET // 2 else NO_PTS, 0))
+            time = self._times.pop(given) if given in self._times else _stated(given)
             if time is not None:
-                self._shown += 1
                 source = self._session.format_of(frame, steady=steady)
-                yield Surface(frame.GetPtrToPlane(0), source, time[0], time[1])
+                surfaces.append(Surface(frame.GetPtrToPlane(0), source, *time))
+        if frames:
+            self._broken = False
+            self._shown += len(surfaces)
+        return surfaces
+
+    def _failed(self, error: Exception, pts: int | None) -> None:
+        """Damage is stepped over: another session takes the place of the one that failed. Raises a second time."""
+        if self._broken or not self._shown:
+            raise device_failure(f"NVDEC failed: {first_line(error)}", where=f"pts {pts}",
+                              hint="use `device: cpu`") from None  # fmt: skip
+        self._journal.warn("decode-error", f"damaged video: NVDEC failed: {first_line(error)}", place=f"pts {pts}")
+        self._broken = self._waits = True
+        self._reopen()  # a session is not to be used after an exception
+        self._leading.anew(midway=True)
 
     def batch_of(self, surface: Surface) -> FrameBatch:
         """A batch of one whose planes are views of the surface."""
@@ -298,8 +309,7 @@ class NvdecDecoder:
     def restart(self) -> None:
         """See `base.Decoder`. The session goes on with the next key frame; what it still holds is not shown."""
         if self._holds:  # whoever saw a picture behind the last that is wanted did not feed the end
-            for _ in self._decoded(self._library.PacketData(), None):
-                pass
+            self._decoded(self._library.PacketData(), None)
             self._emptied()
         self._times.clear()
         if self._filter is not None:
@@ -308,3 +318,8 @@ class NvdecDecoder:
     def close(self) -> None:
         """See `base.Decoder`."""
         self._session.close()
+
+
+def _stated(given: int) -> tuple[int, int]:
+    """The pts and duration of a picture under a time that it was not fed with."""
+    return given - _TIME_OFFSET if given >= _TIME_OFFSET // 2 else NO_PTS, 0

@@ -45,7 +45,8 @@ class Slot:
         self.rows, self._chain, self._lane, self._compute = rows, chain, lane, compute
         self._store, self.inputs = _store(source, rows)
         self._picture_bytes = self._store[0].numel() * self._store.element_size()
-        self._address = self._store.data_ptr()
+        first = self._store.data_ptr()
+        self._places = tuple(range(first, first + rows * self._picture_bytes, self._picture_bytes))
         # PyDLL keeps the interpreter's lock: the call takes a microsecond, getting the lock back would take a thousand.
         self._memcpy = ctypes.PyDLL("libcuda.so.1").cuMemcpyDtoDAsync_v2
         self._memcpy.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p)
@@ -75,8 +76,7 @@ class Slot:
 
     def copy(self, row: int, address: int) -> None:
         """Copies a packed surface into `row`, in order on the lane; the surface must not change until that is done."""
-        at = self._address + row * self._picture_bytes
-        status = self._memcpy(at, address, self._picture_bytes, self._stream)
+        status = self._memcpy(self._places[row], address, self._picture_bytes, self._stream)
         if status:
             raise DeviceError(f"copy of a decoded surface failed (CUDA error {status})", where=self._lane.device)
 

@@ -39,7 +39,7 @@ class FrameClock:
     def __init__(self, time_base: Fraction, rate: Fraction, journal: Journal, start: int = 0) -> None:
         self._nominal = 1 / (rate * time_base)
         self._journal = journal
-        self._last: int | None = None
+        self._last = NO_PTS
         self._base: Fraction | int = start
         self._length = 0
         """Where the last picture was meant to be, and how long it said it lasts: the next belongs behind it."""
@@ -52,7 +52,7 @@ class FrameClock:
             pts: as decoded, in ticks; None or NO_PTS where missing.
             duration: the picture's own display time in ticks; 0 where unknown.
         """
-        if pts is not None and pts != NO_PTS and (self._last is None or pts > self._last):
+        if pts is not None and pts > self._last:
             self._last = self._base = pts  # the common case, thousands of times a second: no fractions
             self._length = duration
             self._count += 1
@@ -66,7 +66,7 @@ class FrameClock:
             message = "pictures without a timestamp were timed by the frame rate"
             self._journal.warn("pts-missing", message, place=place)
         ticks = floor(exact + Fraction(1, 2))
-        if self._last is not None and ticks <= self._last:
+        if ticks <= self._last:
             if pts is not None and pts != NO_PTS:
                 message = f"repeated or backward timestamps were moved to just after the one before (first: pts {pts})"
                 self._journal.warn("pts-repaired", message, place=f"{place}, pts {pts}")

@@ -104,6 +104,8 @@ class Board:
             watch.queue(PARTS, self._parts)
         self._results = crew.meeting()
         """Where the writer waits for parts."""
+        self._next_part = first, 0
+        """The one that it takes next: of a segment, by its number there."""
 
     def take(self) -> int | None:
         """Index of the next segment to render; None when all are taken, or this runner is one too many.
@@ -179,7 +181,7 @@ class Board:
             pending.size += size
             self._waiting += size
             self._parts.waiting += 1
-            self._results.notify_all()
+            self._tell(index, number)
 
     @contextmanager
     def rendering(self, index: int) -> Iterator[None]:
@@ -205,6 +207,11 @@ class Board:
             if self._crew.watch is not None:
                 self._crew.watch.finish(index)
             self._pending.setdefault(index, _Pending()).total = total
+            self._tell(index, total)
+
+    def _tell(self, index: int, number: int) -> None:
+        """Wakes the writer if that is what it waits for: of all that comes few parts are."""
+        if self._next_part == (index, number):
             self._results.notify_all()
 
     def in_order(self, stop: StopFlag) -> Iterator[tuple[int, Part]]:
@@ -226,6 +233,7 @@ class Board:
         while True:
             check_stop(stop)
             with self._results:
+                self._next_part = index, number
                 if not known():
                     before = enter(WAIT + PARTS)
                     self._results.wait_for(lambda: self._crew.halted or known(), POLL)

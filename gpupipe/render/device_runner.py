@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from gpupipe.device import enter_device
 from gpupipe.device.cuda import CudaLane
 from gpupipe.device.slots import Slot
 from gpupipe.frame import NO_PTS, FrameBatch
-from gpupipe.media.timeline import FrameClock, Window
+from gpupipe.media.timeline import FrameClock
 from gpupipe.plan.memory import SLOTS
 from gpupipe.render.chain import Chain, FirstSize
 from gpupipe.render.encode_lane import Job
@@ -86,18 +87,19 @@ class DeviceRunner:
         """Where the runner waits for a slot."""
         video = plan.source.video
         self._lane = CudaLane(plan.device, priority=-2)
-        self._format = surface_format(video, plan.device)
+        self.format = surface_format(video, plan.device)
+        """Of the surfaces that are copied as they are."""
         device_steps = _on_device(plan)
         self._chain, self._memories = compute.chain, compute.chain.remember()
         self._turn, self._call = compute.turn, compute.call
         graphed = plan.graphs == "whole" and bool(device_steps)
         slot = partial(
-            Slot, self._format, plan.batch, partial(compute.chain.transform, memories=self._memories), self._lane,
+            Slot, self.format, plan.batch, partial(compute.chain.transform, memories=self._memories), self._lane,
             compute.lane if device_steps else self._lane, graphed=graphed, pool=compute.pool,
         )  # fmt: skip
         self._slots = deque(compute.call(slot) for _ in range(SLOTS))
-        self._target = device_steps[-1].target if device_steps else self._format
-        self._same = FirstSize(self._format, plan.size_change, journal, self._lane)
+        self._target = device_steps[-1].target if device_steps else self.format
+        self._same = FirstSize(self.format, plan.size_change, journal, self._lane)
         self._time_base = plan.encoder.time_base
         self._opened = ExitStack()
 
@@ -107,7 +109,7 @@ class DeviceRunner:
         self._reading = open_reading(self._plan, self._journal, self._stop)
         self._opened.callback(self._reading.close)
         stream = self._reading.video_stream
-        self._decoder = NvdecDecoder(stream, self._format, video.time_base, self._journal, self._lane)
+        self._decoder = NvdecDecoder(stream, self.format, video.time_base, self._journal, self._lane)
         self._opened.callback(self._decoder.close)
         self._opened.callback(self._lane.synchronize)
         packet = self._reading.first()
@@ -120,7 +122,7 @@ class DeviceRunner:
         segment, video = self._board.segments[index], self._plan.source.video
         clock = FrameClock(video.time_base, video.rate, self._journal, start=video.start or 0)
         self._chain.begin(segment.number, self._memories)
-        filling = _Filling(self, index, clock, segment)
+        filling = Filling(self, index, clock, segment)
         packed = self._reading.packed(segment)
         if packed is not None:
             for surface in self._decoder.packed(*packed):
@@ -128,10 +130,11 @@ class DeviceRunner:
         else:
             self._one_by_one(segment, filling)
         self._decoder.restart()
+        parts = filling.finish()
         self._reading.check(filling.decoded, filling.shown)
-        self._jobs.put(Job(index, filling.finish()))
+        self._jobs.put(Job(index, parts))
 
-    def _one_by_one(self, segment: Segment, filling: _Filling) -> None:
+    def _one_by_one(self, segment: Segment, filling: Filling) -> None:
         packets = self._reading.read(segment)
         for packet in packets:
             for surface in self._decoder.surfaces(packet):
@@ -151,31 +154,29 @@ class DeviceRunner:
             self._slots.append(slot)
             self._free.notify_all()
 
-    def fill(self, slot: Slot, row: int, surface: Surface, pts: int) -> None:
-        """Copies a surface into a slot; one of another size is scaled first."""
-        if surface.format is self._format:
-            slot.copy(row, surface.address)
-        else:
-            slot.fill(row, self._same(self._decoder.batch_of(surface).with_(pts=(pts,))).planes)
+    def scaled(self, surface: Surface, pts: int) -> FrameBatch:
+        """A surface of another size than the first one's, in that."""
+        return self._same(self._decoder.batch_of(surface).with_(pts=(pts,)))
 
-    def submit(self, index: int, number: int, slot: Slot, times: list[tuple[int, int]], lead: int) -> bool:
+    def submit(self, index: int, number: int, filled: Filled, lead: int) -> bool:
         """Computes a filled slot and hands it to the encode lanes, without its first `lead` pictures.
 
         False where nothing is left to hand on.
         """
         self._board.wait_for_room(index)
+        slot = filled.slot
         with self._turn:
             ready = self._call(slot.run)
-        if lead == len(times):
+        if lead == len(filled.pts):
             ready.synchronize()  # nobody else waits for it, and it is filled again next
             self._give_back(slot)
             return False
         batch = FrameBatch(
             self._target,
-            tuple(pts for pts, _ in times[lead:]),
+            tuple(filled.pts[lead:]),
             self._time_base,
             planes=tuple(plane[lead:] for plane in slot.outputs) if lead else slot.outputs,
-            durations=tuple(duration for _, duration in times[lead:]),
+            durations=tuple(filled.durations[lead:]),
             ready=ready,
         )
         self._jobs.put(Job(index, number, batch, partial(self._give_back, slot)))
@@ -186,41 +187,55 @@ class DeviceRunner:
         self._opened.close()
 
 
-class _Filling:
+class Filled:
+    """A slot, and when its pictures are shown and how long."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot, self.rows = slot, slot.rows
+        self.pts: list[int] = []
+        self.durations: list[int] = []
+
+
+class Filling:
     """The slot that is being filled with pictures of one segment."""
 
     def __init__(self, runner: DeviceRunner, index: int, clock: FrameClock, segment: Segment) -> None:
-        self._runner, self._index, self._clock = runner, index, clock
-        self._window, self._first = Window(segment.begin, segment.end), segment.start
-        self._slot: Slot | None = None
-        self._times: list[tuple[int, int]] = []
+        self._runner, self._index, self._clock, self._format = runner, index, clock, runner.format
+        # Without ends of the range pts are compared with the least and the largest there may be.
+        self._begin = NO_PTS if segment.begin is None else segment.begin
+        self._first = NO_PTS if segment.start is None else segment.start
+        self._end = -NO_PTS if segment.end is None else segment.end
+        self._now: Filled | None = None
         self._parts = self._lead = 0
         self.decoded = self.shown = 0
 
     def add(self, surface: Surface) -> bool:
         """Takes a decoded picture, in display order; says whether it lies behind the window."""
-        pts = self._clock.stamp(None if surface.pts == NO_PTS else surface.pts, surface.duration)
+        pts = self._clock.stamp(surface.pts, surface.duration)
         self.decoded += 1
-        if not self._window.holds(pts):
-            return self._window.past(pts)
-        leads = self._first is not None and pts < self._first
-        self._lead += leads
-        self.shown += not leads
-        slot = self._slot
-        if slot is None:
-            slot = self._slot = self._runner.take_slot()
-        self._runner.fill(slot, len(self._times), surface, pts)
-        self._times.append((pts, surface.duration))
-        if len(self._times) == slot.rows:
-            self._submit(slot)
+        if not self._begin <= pts < self._end:
+            return pts >= self._end
+        now = self._now
+        if now is None:
+            now = self._now = Filled(self._runner.take_slot())
+        if surface.format is self._format:
+            now.slot.copy(len(now.pts), surface.address)
+        else:
+            now.slot.fill(len(now.pts), self._runner.scaled(surface, pts).planes)
+        now.pts.append(pts)
+        now.durations.append(surface.duration)
+        if len(now.pts) == now.rows:
+            self._submit(now)
         return False
 
-    def _submit(self, slot: Slot) -> None:
-        self._parts += self._runner.submit(self._index, self._parts, slot, self._times, self._lead)
-        self._slot, self._times, self._lead = None, [], 0
+    def _submit(self, filled: Filled) -> None:
+        lead = bisect_left(filled.pts, self._first)
+        self.shown += len(filled.pts) - lead
+        self._parts += self._runner.submit(self._index, self._parts, filled, lead)
+        self._now = None
 
     def finish(self) -> int:
         """Submits what is left; returns the number of parts."""
-        if self._slot is not None:
-            self._submit(self._slot)
+        if self._now is not None:
+            self._submit(self._now)
         return self._parts

@@ -35,9 +35,9 @@ class Crew:
         self._meetings: list[Meeting] = []
         self._threads: list[threading.Thread] = []
 
-    def meeting(self) -> Meeting:
-        """A new place where lanes wait for each other."""
-        meeting = Meeting(self)
+    def meeting(self, lock: threading.Lock | None = None) -> Meeting:
+        """A new place where lanes wait for each other; several may have one lock."""
+        meeting = Meeting(self, lock)
         with self._lock:
             self._meetings.append(meeting)
         return meeting
@@ -98,8 +98,8 @@ class Crew:
 class Meeting(threading.Condition):
     """A condition whose waiters wake when the crew is halted. Few lanes share one, so few are woken for nothing."""
 
-    def __init__(self, crew: Crew) -> None:
-        super().__init__(threading.Lock())
+    def __init__(self, crew: Crew, lock: threading.Lock | None = None) -> None:
+        super().__init__(lock or threading.Lock())
         self._crew = crew
 
     def until(self, ready: Callable[[], bool], what: str = "another lane") -> None:
@@ -120,7 +120,9 @@ class Channel(Generic[Item]):
 
     def __init__(self, crew: Crew, capacity: int, name: str = "computed batches") -> None:
         self.crew, self._capacity = crew, capacity
-        self._meeting = crew.meeting()
+        lock = threading.Lock()
+        # Two places, each with lanes of one kind: of many only one is woken for an item, and none for nothing.
+        self._room, self._filled = crew.meeting(lock), crew.meeting(lock)
         self._items: deque[Item] = deque()
         self._closed = False
         if crew.watch is not None:
@@ -128,23 +130,23 @@ class Channel(Generic[Item]):
 
     def put(self, item: Item) -> None:
         """Waits for room."""
-        with self._meeting:
-            self._meeting.until(lambda: len(self._items) < self._capacity, "an encode lane")
+        with self._room:
+            self._room.until(lambda: len(self._items) < self._capacity, "an encode lane")
             self._items.append(item)
-            self._meeting.notify_all()
+            self._filled.notify()
 
     def get(self) -> Item | None:
         """The oldest item; None when the channel is closed and empty."""
-        with self._meeting:
-            self._meeting.until(lambda: bool(self._items) or self._closed, "pictures")
+        with self._filled:
+            self._filled.until(lambda: bool(self._items) or self._closed, "pictures")
             if not self._items:
                 return None
             item = self._items.popleft()
-            self._meeting.notify_all()
+            self._room.notify()
             return item
 
     def close(self) -> None:
         """No more items will come."""
-        with self._meeting:
+        with self._filled:
             self._closed = True
-            self._meeting.notify_all()
+            self._filled.notify_all()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from patience import LIMIT
 
-from gpupipe.render.device_runner import Compute, DeviceRunner
+from gpupipe.render.device_runner import Compute, DeviceRunner, Filled
 
 
 def test_one_batch_is_given_at_a_time() -> None:
@@ -22,7 +22,9 @@ def test_one_batch_is_given_at_a_time() -> None:
         inside -= 1
         return SimpleNamespace(synchronize=lambda: None)
 
-    compute, slot = Compute(None, None, None), SimpleNamespace(run=run)  # type: ignore[arg-type]  # not looked at here
+    compute = Compute(None, None, None)  # type: ignore[arg-type]  # not looked at here
+    filled = Filled(SimpleNamespace(run=run, rows=1))  # type: ignore[arg-type]
+    filled.pts.append(0)
     runner = SimpleNamespace(
         _turn=compute.turn,
         _call=compute.call,
@@ -30,8 +32,7 @@ def test_one_batch_is_given_at_a_time() -> None:
         _give_back=lambda _: None,
     )
     threads = [
-        threading.Thread(target=DeviceRunner.submit, args=(runner, 0, 0, slot, [(0, 1)], 1), daemon=True)
-        for _ in range(4)
+        threading.Thread(target=DeviceRunner.submit, args=(runner, 0, 0, filled, 1), daemon=True) for _ in range(4)
     ]
     for thread in threads:
         thread.start()
