@@ -120,7 +120,10 @@ def _level(a, c, levels, FINE: tl.constexpr):
     return tl.minimum((fine >= 2).to(tl.int32) + (fine >= 4).to(tl.int32) + (fine >= 8).to(tl.int32), levels - 1)
 
 
-@triton.jit(do_not_specialize=("feather", "opacity", "width", "height", "size", "places", "levels"))
+@triton.jit(do_not_specialize=(
+    "out_ptr", "whole_ptr", "half_ptr", "quarter_ptr", "eighth_ptr", "rank_ptr", "matrix_ptr", "points_ptr",
+    "valid_ptr", "feather", "opacity", "width", "height", "size", "places", "levels",
+))  # fmt: skip
 def _paste(
     out_ptr, whole_ptr, half_ptr, quarter_ptr, eighth_ptr, rank_ptr, matrix_ptr, points_ptr, valid_ptr,
     feather, opacity, width, height, size, places, levels,

@@ -78,7 +78,9 @@ def back_of(a, b, u, v):
     return a, b, -a * u - b * v, b * u - a * v
 
 
-@triton.jit(do_not_specialize=("in_ptr", "size", "width", "height", "in_n", "in_c", "in_h", "in_w"))
+@triton.jit(do_not_specialize=(
+    "in_ptr", "picture_ptr", "matrix_ptr", "out_ptr", "size", "width", "height", "in_n", "in_c", "in_h", "in_w",
+))  # fmt: skip
 def _crops(
     in_ptr, picture_ptr, matrix_ptr, out_ptr, size, width, height, in_n, in_c, in_h, in_w,
     CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,

@@ -26,7 +26,8 @@ def _weight(index, away, tall, end):
 
 
 @triton.jit(do_not_specialize=(
-    "in_ptr", "width", "height", "in_n", "in_c", "in_h", "in_w", "wide", "high", "full_w", "full_h", "taps_x", "taps_y",
+    "in_ptr", "out_ptr", "width", "height", "in_n", "in_c", "in_h", "in_w", "wide", "high", "full_w", "full_h",
+    "taps_x", "taps_y",
 ))  # fmt: skip
 def _shown(
     in_ptr, out_ptr, width, height, in_n, in_c, in_h, in_w, wide, high, full_w, full_h, taps_x, taps_y,

@@ -164,6 +164,7 @@ kinds = dict(
 )
 def compiled(kernel, warps, constants, **other):
     names = [p.name for p in kernel.params]
+    assert {p.name for p in kernel.params if not p.do_not_specialize} == set(constants), "compiled anew in mid-run"
     signature = {n: "constexpr" if n in constants else (kinds | other).get(n, "i32") for n in names}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     done = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=dict(num_warps=warps))
