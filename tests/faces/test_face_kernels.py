@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
 from typing import get_args
 
@@ -76,19 +77,19 @@ def compare_crops(device: str, frames: tuple[tuple[int, int], ...], sizes: tuple
 def compare_shown(device: str, changes: tuple[tuple[int, int, int, int], ...]) -> None:
     from gpupipe.faces.shown_triton import shown  # noqa: PLC0415
 
-    for width, height, wide, high in changes:
+    kinds = cycle(((torch.float16, True), (torch.float32, False)))
+    for (width, height, wide, high), (dtype, packed) in zip(changes, kinds, strict=False):
         full = (high + -high % 32, wide + -wide % 32)
-        for dtype, packed in ((torch.float16, True), (torch.float32, False)):
-            rgb = pictures(2, width, height, dtype, packed=packed).to(device)
-            exact = torch.nn.functional.interpolate(
-                rgb.to(torch.float64).clamp(0, 1) * 255, size=(high, wide), mode="bilinear", antialias=True
-            )
-            got = shown(rgb, (high, wide), full)
-            assert got.dtype == torch.float32
-            assert got.shape == (2, 3, *full)
-            torch.testing.assert_close(got[..., :high, :wide].to(torch.float64), exact, atol=2e-4, rtol=0)
-            assert not got[..., high:, :].any()
-            assert not got[..., wide:].any()
+        rgb = pictures(2, width, height, dtype, packed=packed).to(device)
+        exact = torch.nn.functional.interpolate(
+            rgb.to(torch.float64).clamp(0, 1) * 255, size=(high, wide), mode="bilinear", antialias=True
+        )
+        got = shown(rgb, (high, wide), full)
+        assert got.dtype == torch.float32
+        assert got.shape == (2, 3, *full)
+        torch.testing.assert_close(got[..., :high, :wide].to(torch.float64), exact, atol=2e-4, rtol=0)
+        assert not got[..., high:, :].any()
+        assert not got[..., wide:].any()
 
 
 def compare_paste(device: str, frames: tuple[tuple[int, int], ...], sizes: tuple[int, ...], places: int = 7) -> None:
@@ -126,7 +127,7 @@ def compare(device: str) -> None:
     if device == "cpu":
         compare_crops(device, ((61, 45),), (20,), 7)
         compare_crops(device, ((40, 31),), (33,), 4)
-        compare_shown(device, ((61, 45, 33, 24), (9, 7, 19, 11), (64, 32, 32, 16), (50, 9, 7, 2)))
+        compare_shown(device, ((61, 45, 33, 24), (9, 7, 19, 11), (64, 32, 32, 16), (50, 9, 7, 2), (21, 17, 21, 17)))
         compare_paste(device, ((70, 30),), (16,), 3)
         compare_paste(device, ((40, 37),), (128,), 3)
         return
