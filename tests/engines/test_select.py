@@ -11,7 +11,7 @@ import torch
 from patience import until
 
 from gpupipe.engines import select
-from gpupipe.engines.base import NOTE, Profile
+from gpupipe.engines.base import Profile
 from gpupipe.engines.cache import EngineCache
 from gpupipe.engines.check import agreement
 from gpupipe.engines.eager import Eager
@@ -130,19 +130,6 @@ def test_the_fastest_is_taken_and_remembered(choose, network):
     again, said, warned = choose(slow, fast)
     assert (again.engine, said, warned) == ("fast", [], [])
     assert (fast.built, slow.built, slow.loaded) == (1, 1, 1)
-
-
-def test_what_was_built_in_another_way_is_said_once(choose, monkeypatch):
-    build = Double.build
-
-    def noted(self, network, profile, folder):
-        build(self, network, profile, folder)
-        (folder / NOTE).write_text("the package is left out: no compiler\n")
-
-    monkeypatch.setattr(Double, "build", noted)
-    _, said, _ = choose(Double("fast"))
-    assert "fast: the package is left out: no compiler" in said
-    assert choose(Double("fast"))[1] == []
 
 
 def test_eager_is_taken_where_it_is_the_fastest(choose):

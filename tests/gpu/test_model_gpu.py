@@ -28,7 +28,6 @@ from gpupipe.engines.calibrated import SAMPLES, Asked, recipe_for
 from gpupipe.engines.check import agreement, test_pictures
 from gpupipe.engines.identity import digest_of
 from gpupipe.engines.select import Selector, named
-from gpupipe.engines.trial import tried
 from gpupipe.errors import EngineError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.journal import Journal
@@ -189,28 +188,10 @@ def test_the_second_time_it_comes_from_the_cache(engine: str, tmp_path: Path) ->
     with torch.inference_mode():
         wanted = network(SR, torch.float16)(pictures)
         assert [agreement(one.run(pictures), wanted) >= 50 for one in (first, built)] == [True, True]
-    if engine == "inductor":
-        (package,) = tmp_path.glob("*/network.pt2")
-        assert tried(package, profile), "it loads and runs in a fresh process"
 
 
-LOADED = """
-import json, sys, time
-from pathlib import Path
-import torch
-from gpupipe.engines.base import Profile, layout_of
-from gpupipe.engines.packages import network_in
-profile = Profile(**json.loads(sys.argv[2]))
-x = torch.zeros(profile.shape, dtype=profile.dtype, device=profile.device)
-begun = time.perf_counter()
-with torch.inference_mode():
-    network_in(Path(sys.argv[1]), profile, layout_of(profile))(x).cpu()
-print(json.dumps(time.perf_counter() - begun))
-"""
-
-
-def test_packages_built_side_by_side_are_each_their_own(tmp_path: Path) -> None:
-    """Two processes at once, the same graph with other weights: torch gives both libraries one name."""
+def test_what_is_built_side_by_side_is_each_its_own(tmp_path: Path) -> None:
+    """Two processes at once, the same graph with other weights: what torch compiles has one name in both."""
     there("inductor")
     script = (
         "import sys, json, torch; from pathlib import Path; from gpupipe.engines.base import Profile\n"
@@ -234,13 +215,6 @@ def test_packages_built_side_by_side_are_each_their_own(tmp_path: Path) -> None:
             one.kill()
     assert [code for _, _, code in ended] == [0, 0], ended
     assert all(float(out) < 0.02 for out, _, _ in ended), ended
-    for n in (0, 1):
-        assert (tmp_path / str(n) / "network.pt2").is_file()
-        done = subprocess.run(
-            [sys.executable, "-c", LOADED, str(tmp_path / str(n) / "network.pt2"), json.dumps(asdict(profile))],
-            capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
-        assert float(done.stdout) < 5, "seconds until a package that was built elsewhere has run"
 
 
 def test_auto_takes_the_fastest_and_remembers(tmp_path: Path) -> None:
