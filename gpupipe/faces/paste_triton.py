@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
     from gpupipe.faces.paste import Mask, Places
 
-_STRIPS, _ROWS, _COLUMNS, _WARPS = 8, 4, 64, 8
-"""Strips of a program, one after the other; pixels of a strip, one for each thread: a thread needs many registers, and
-few programs would run beside one another with more of them. Warps."""
+_STRIPS, _ROWS, _COLUMNS = 8, 4, 64
+"""Strips of a program, one after the other, and pixels of a strip."""
+_WARPS, _REGISTERS = 8, 64
+"""Warps of a program: a pixel for each thread. Registers of a thread: more are of use where a face is, but then fewer
+programs run side by side, and most of them have nothing to do but to find that out."""
 SHAPES = {"box": 0, "ellipse": 1, "hull": 2}
 """Numbers that the kernel knows `masks.Shape` by."""
 LEVELS = 4
@@ -62,23 +64,41 @@ def _inside_hull(points, m, part, x, y):
     eyes_x, eyes_y = (left_x + right_x) * 0.5, (left_y + right_y) * 0.5
     mouth_x, mouth_y = (one_x + two_x) * 0.5, (one_y + two_y) * 0.5
     down_x, down_y = mouth_x - eyes_x, mouth_y - eyes_y
-    square = tl.maximum(down_x * down_x + down_y * down_y, 1e-12)
+    raw = down_x * down_x + down_y * down_y
+    square = tl.maximum(raw, 1e-12)
     wide = ((right_x - left_x) * down_y - (right_y - left_y) * down_x) / (2 * square)
+    wide = tl.maximum(wide.to(tl.float32), _NARROW)
+    away_x, away_y = x - eyes_x, y - eyes_y
     turned = (nose_x - (eyes_x + mouth_x) * 0.5) * down_y - (nose_y - (eyes_y + mouth_y) * 0.5) * down_x
-    turned = turned / square
-    wide = tl.maximum(wide, _NARROW)
-    across_x, across_y = down_y * wide, -down_x * wide
-    eyes_x, eyes_y = eyes_x - down_y * turned, eyes_y + down_x * turned
-    inside = tl.zeros_like(x) + float("inf")
+    # Places in the face's own measure, across and down: there every corner is known but for the face's width.
+    across = ((away_x * down_y - away_y * down_x + turned) / square).to(tl.float32)
+    along = ((away_x * down_x + away_y * down_y) / square).to(tl.float32)
+    inside = tl.zeros_like(across) + float("inf")
     for i in tl.static_range(_CORNERS):
-        start_x = eyes_x + _OUT_X[i] * across_x + _OUT_Y[i] * down_x
-        start_y = eyes_y + _OUT_X[i] * across_y + _OUT_Y[i] * down_y
-        along_x = (_OUT_X[i + 1] - _OUT_X[i]) * across_x + (_OUT_Y[i + 1] - _OUT_Y[i]) * down_x
-        along_y = (_OUT_X[i + 1] - _OUT_X[i]) * across_y + (_OUT_Y[i + 1] - _OUT_Y[i]) * down_y
-        length = tl.maximum(tl.sqrt(along_x * along_x + along_y * along_y), 1e-9)
-        normal_x, normal_y = -along_y / length, along_x / length
-        inside = tl.minimum(inside, x * normal_x + y * normal_y - (normal_x * start_x + normal_y * start_y))
-    return inside
+        right, lower = (_OUT_X[i + 1] - _OUT_X[i]) * wide, _OUT_Y[i + 1] - _OUT_Y[i]
+        beyond = (along - _OUT_Y[i]) * right - (across - _OUT_X[i] * wide) * lower
+        inside = tl.minimum(inside, beyond * tl.rsqrt(right * right + lower * lower))
+    return inside * tl.sqrt(raw.to(tl.float32))
+
+
+@triton.jit
+def _cover(points, m, part, x, y, feather, SHAPE: tl.constexpr):
+    """`masks.cover`, float32, of places -1..1 in float64."""
+    inside = (1 - tl.maximum(tl.abs(x), tl.abs(y))).to(tl.float32)
+    if SHAPE == 1:
+        wide, high = x.to(tl.float32) / _WIDE, y.to(tl.float32) / _TALL
+        inside = tl.minimum(inside, (1 - tl.sqrt(wide * wide + high * high)) * _WIDE)
+    if SHAPE == 2:
+        inside = tl.minimum(inside, _inside_hull(points, m, part, x, y))
+    t = tl.minimum(tl.maximum(inside / feather, 0.0), 1.0)
+    return t * t * (3 - 2 * t)
+
+
+@triton.jit
+def _level(a, c, levels, FINE: tl.constexpr):
+    """Of the pyramid, as fine as the frame."""
+    fine = tl.sqrt(a * a + c * c) / FINE
+    return tl.minimum((fine >= 2).to(tl.int32) + (fine >= 4).to(tl.int32) + (fine >= 8).to(tl.int32), levels - 1)
 
 
 @triton.jit
@@ -98,26 +118,6 @@ def _over(before, place, steps, rows, across, down, alpha):
     more = face - wide
     mixed = tl.where(alpha < 0.5, wide + alpha * more, face - more * (1 - alpha))
     return tl.where(alpha > 0, mixed.to(before.dtype), before)
-
-
-@triton.jit
-def _cover(points, m, part, x, y, feather, SHAPE: tl.constexpr):
-    """`masks.cover`, float32, of places -1..1."""
-    inside = 1 - tl.maximum(tl.abs(x), tl.abs(y))
-    if SHAPE == 1:
-        wide, high = x / _WIDE, y / _TALL
-        inside = tl.minimum(inside, (1 - tl.sqrt(wide * wide + high * high)) * _WIDE)
-    if SHAPE == 2:
-        inside = tl.minimum(inside, _inside_hull(points, m, part, x, y))
-    t = tl.minimum(tl.maximum(inside / feather, 0.0), 1.0).to(tl.float32)
-    return t * t * (3 - 2 * t)
-
-
-@triton.jit
-def _level(a, c, levels, FINE: tl.constexpr):
-    """Of the pyramid, as fine as the frame."""
-    fine = tl.sqrt(a * a + c * c) / FINE
-    return tl.minimum((fine >= 2).to(tl.int32) + (fine >= 4).to(tl.int32) + (fine >= 8).to(tl.int32), levels - 1)
 
 
 @triton.jit(do_not_specialize=(
@@ -210,5 +210,5 @@ def paste(frame: torch.Tensor, levels: Sequence[torch.Tensor], places: Places, m
             frame, *pyramid, rank, matrix, points, valid.view(torch.uint8),
             max(mask.feather, 1e-6), float(mask.opacity), width, height, levels[0].shape[-1], many, len(levels),
             SHAPE=SHAPES[mask.shape], FINE=fine, PLACES=triton.next_power_of_2(many),
-            STRIPS=_STRIPS, ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=_WARPS,
+            STRIPS=_STRIPS, ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=_WARPS, maxnreg=_REGISTERS,
         )  # fmt: skip
