@@ -191,8 +191,8 @@ PHASES: dict[str, Phase] = {
     ),
     "warp": Phase(25, _script("warp", quick=("--size", "64x48")), verdicts.warp),
     "two-gpus": Phase(
-        150,
-        _script("two_gpus", "--frames", "30000", "--seconds", "2", device="", result="two-gpus"),
+        185,
+        _script("two_gpus", "--frames", "60000", "--seconds", "2", device="", result="two-gpus"),
         verdicts.two_gpus,
         on_cpu=False,
     ),

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 REPORT, GOODBYE = 0.5, 20.0
 """Seconds between words of a child on how far it is; seconds that it has to end by itself."""
+LANES_A_SPARE = 8
+"""For so many lanes one more segment waits in a child."""
 
 
 class Folder:
@@ -111,7 +113,12 @@ class Children:
         for child in self._children:
             child.end()
         for child in self._children:
-            child.close()
+            child.wait()
+
+
+def places_of(plan: Plan) -> int:
+    """Segments that a child has at once: some wait, for lanes that end before more can come."""
+    return plan.sessions + 1 + plan.sessions // LANES_A_SPARE
 
 
 class Child:
@@ -119,7 +126,7 @@ class Child:
 
     def __init__(self, ledger: Ledger, device: str) -> None:
         plan = ledger.plan
-        self.name, self.places = device, plan.sessions + 1
+        self.name, self.places = device, places_of(plan)
         self.ready = threading.Event()
         """Set when it can be given segments, or has ended."""
         self._pending: dict[int, Future[Piece]] = {}
@@ -180,8 +187,12 @@ class Child:
             self._here.send(None)
 
     def close(self) -> None:
-        """See `Seat`."""
+        """See `Seat`; the others go on meanwhile."""
         self.end()
+        threading.Thread(target=self.wait, name=f"ends {self.name}", daemon=True).start()
+
+    def wait(self) -> None:
+        """Until it has ended, which it is made to when its time is over."""
         self._process.join(GOODBYE)
         if self._process.is_alive():
             self._process.kill()
@@ -210,7 +221,7 @@ def serve(there: Connection, plan: dict[str, Any], digest: str, folder: str, dev
             say("shown", -1, warm.shown())
 
     threading.Thread(target=report, daemon=True).start()
-    pool = ThreadPoolExecutor(mine.sessions + 1)
+    pool = ThreadPoolExecutor(places_of(mine))
     with suppress(Exception):  # the first segment meets the same, and tells it
         warm.open()
     say("ready", -1, None)

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,22 @@ def test_errors_cross_processes_as_they_are() -> None:
     assert children.carried(error) is error
 
 
+def test_a_child_that_does_not_end_holds_nobody_up(plan: Plan, monkeypatch) -> None:
+    monkeypatch.setattr(children, "GOODBYE", 1.0)
+    with Ledger(plan) as ledger:
+        child = Child(ledger, "cpu")
+        assert child.ready.wait(LIMIT)
+        os.kill(child._process.pid, signal.SIGSTOP)
+        future = child.render(0)
+        begun = time.monotonic()
+        child.close()
+        assert time.monotonic() - begun < 0.9
+        with pytest.raises(SeatLostError):
+            future.result(LIMIT)
+        child.wait()
+        assert child._process.exitcode == -signal.SIGKILL
+
+
 def test_a_word_that_cannot_be_read_is_the_end_of_a_child(plan: Plan, monkeypatch) -> None:
     """Nobody waits for it without end."""
     monkeypatch.setattr(children, "GOODBYE", 5.0)
@@ -138,3 +155,4 @@ def test_a_word_that_cannot_be_read_is_the_end_of_a_child(plan: Plan, monkeypatc
             future.result(LIMIT)
         real.send(None)
         child.close()
+        child.wait()
