@@ -5,14 +5,12 @@
                           [--pipeline FRAMES] [--json bench/results/faces_h200.json]
 
 Each row is the stage `face` on batches of one moving picture that repeats itself: milliseconds a frame called from
-Python, the median of several, and the same for detector and following alone, eagerly and replayed from a CUDA Graph
-(`every: 1` only, since others choose frames on the host). The stage itself runs eagerly: the table says what a graph
-would save. `--pipeline` makes a clip of that many frames with each number of faces and runs it through `gpupipe run`
-before all rows: NVDEC to nvJPEG on a GPU with all sessions, libav on the CPU. A short run before the first one of an
-engine builds what it needs, so that all others find it in the cache. `auto` builds every engine, which may take many
-minutes. The still is `../shared/corpus/faces/astronaut_512.png`
-where not given. FOLDER holds fetched weights (`models/`) and takes engines; without it weights are fetched. The file
-is written after every row.
+Python, the median of several, the same with what it records in CUDA Graphs, and of detector and following alone.
+`--pipeline` makes a clip of that many frames with each number of faces and runs it through `gpupipe run` before all
+rows: NVDEC to nvJPEG on a GPU with all sessions, libav on the CPU. A short run before the first one of an engine builds
+what it needs, so that all others find it in the cache. `auto` builds every engine, which may take many minutes. The
+still is `../shared/corpus/faces/astronaut_512.png` where not given. FOLDER holds fetched weights (`models/`) and takes
+engines; without it weights are fetched. The file is written after every row.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from bench.measured import ROOT, captured, head, keep, run
+from bench.measured import ROOT, head, keep, run
 from gpupipe import stages
 from gpupipe.bench.clip import repeat
 from gpupipe.device.timing import seconds_of
@@ -71,11 +69,11 @@ class Row:
     detect_ms: float | None = None
     """A frame: the detector alone."""
     sight_ms: float | None = None
-    """A frame: detected, followed, calmed."""
-    sight_graph_ms: float | None = None
-    """The same, replayed from a CUDA Graph."""
+    """A frame: detected, followed, calmed, called from Python."""
     stage_ms: float | None = None
-    """A frame: all of it."""
+    """A frame: all of it, `graphs: off`."""
+    stage_graph_ms: float | None = None
+    """The same with what is recorded in CUDA Graphs."""
     rate: float | None = None
     """Frames a second of all of it."""
     failed: str | None = None
@@ -100,7 +98,7 @@ def pictures(still: Path, faces: int, size: tuple[int, int], count: int) -> torc
     return out
 
 
-def stage_of(every: int, engine: str, args: argparse.Namespace) -> Any:
+def stage_of(every: int, engine: str, args: argparse.Namespace, *, graphs: bool = False) -> Any:
     """The stage, prepared for a batch."""
     width, height = size_of(args)
     kind = stages.load("face")
@@ -111,7 +109,7 @@ def stage_of(every: int, engine: str, args: argparse.Namespace) -> Any:
     stage = kind(kind.Settings.model_validate(settings, strict=False))
     pixels = PIXEL_FORMATS["rgbf32" if args.device == "cpu" else "rgbf16"]
     source = FrameFormat(pixels, width, height, device=args.device)
-    stage.attend(Journal(), args.batch)
+    stage.attend(Journal(), args.batch, graphs=graphs)
     stage.output_format(source)
     stage.prepare(source)
     return stage
@@ -128,8 +126,11 @@ def row(faces: int, every: int, engine: str, args: argparse.Namespace) -> Row:
         sight = line._sight  # noqa: SLF001
         from gpupipe.faces.detect import shown  # noqa: PLC0415
 
-        for _ in range(3):  # so that every face has a past
+        def used(stage: Any, memory: Any) -> None:
             stage.follow((rgb,), memory)
+
+        for _ in range(3):  # so that every face has a past
+            used(stage, memory)
         _, chosen = line.look(rgb, memory.tensors, 0)
         made.found = float(chosen.sum()) / len(rgb)
         past = memory.tensors  # `steady` is off: all of it is sight's
@@ -137,23 +138,17 @@ def row(faces: int, every: int, engine: str, args: argparse.Namespace) -> Row:
         each = 1000 / len(rgb)
         made.detect_ms = each * seconds_of(lambda: sight._detector(small), args.device)  # noqa: SLF001
         made.sight_ms = each * seconds_of(lambda: sight(rgb, past, 0), args.device)
-        made.stage_ms = each * seconds_of(lambda: stage.follow((rgb,), memory), args.device)
-        made.rate = 1000 / made.stage_ms
-        if args.device != "cpu" and every == 1:  # without what asks how many faces there are
-            sight.how, sight._refine = sight.how._replace(ask=False), None  # noqa: SLF001
-            made.sight_graph_ms = each * replayed(lambda: sight(rgb, past, 0).faces.boxes, args.device)
+        made.stage_ms = each * seconds_of(lambda: used(stage, memory), args.device)
+        if args.device != "cpu":
+            stage = stage_of(every, engine, args, graphs=True)
+            memory = stage.remember()
+            for _ in range(3):
+                used(stage, memory)
+            made.stage_graph_ms = each * seconds_of(lambda: used(stage, memory), args.device)
+        made.rate = 1000 / (made.stage_graph_ms or made.stage_ms)
     except (GpupipeError, RuntimeError) as error:
         made.failed = str(error).strip().partition("\n")[0]
     return made
-
-
-def replayed(call: Any, device: str) -> float:
-    """Seconds of a replay of what `call` does."""
-    graph, kept = captured(call)
-    seconds = seconds_of(graph.replay, device, rounds=50)
-    if not bool(torch.isfinite(kept).all()):
-        raise RuntimeError("a replay gives what is no number")
-    return seconds
 
 
 def pipeline(faces: int, engine: str, args: argparse.Namespace, scratch: Path, *, built: bool) -> dict[str, object]:
@@ -203,7 +198,7 @@ def words(made: Row) -> str:
     """A line of the table."""
     if made.failed is not None:
         return f"{made.faces:5} {made.every:5}  {made.engine:9} failed: {made.failed}"
-    figures = [made.found, made.detect_ms, made.sight_ms, made.sight_graph_ms, made.stage_ms, made.rate]
+    figures = [made.found, made.detect_ms, made.sight_ms, made.stage_ms, made.stage_graph_ms, made.rate]
     return f"{made.faces:5} {made.every:5}  {made.engine:9}" + "".join(
         "        -" if figure is None else f"{figure:9.2f}" for figure in figures
     )
@@ -240,7 +235,7 @@ def main() -> None:
             built.add(engine)
             report["pipeline"].append(told)
             keep(args.json, report)
-        print("faces every  engine       found   detect    sight    graph    stage  frames/s   (ms a frame)")
+        print("faces every  engine       found   detect    sight    stage   graphs  frames/s   (ms a frame)")
         with torch.inference_mode():
             for engine, every, faces in itertools.product(args.engines, args.every, args.faces):
                 made = row(faces, every, engine, args)

@@ -162,7 +162,7 @@ PHASES: dict[str, Phase] = {
     "faces": Phase(
         180,
         _script("faces", *_FACES, "--faces", "1", "--every", "1", "--engines", "tensorrt", "eager", "--pipeline",
-                "3000", quick=(*_FACES, "--faces", "1", *_FEW), device="cuda:0"),
+                "9000", quick=(*_FACES, "--faces", "1", *_FEW), device="cuda:0"),
         verdicts.faces,
     ),
     "models-others": Phase(

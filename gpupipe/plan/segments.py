@@ -38,6 +38,10 @@ LONGEST_ALONE = Fraction(2)
 so is what is left to write when the last of it is encoded."""
 
 
+LEAD_COSTS = 16
+"""How many times longer than what leads into it a segment is, where that leaves one for each session."""
+
+
 def choose_segments(
     config: Config, info: SourceInfo, window: Window, *, engines: int, retimed: bool, lead: int = 0, alone: bool = False
 ) -> tuple[tuple[Segment, ...], int, str]:
@@ -80,7 +84,9 @@ def choose_segments(
     else:
         apart = keep or config.devices is not None  # each segment is then a file
         longest = LONGEST_ALONE if alone and lead == 0 and not apart else LONGEST
-        seconds = min(longest, max(SHORTEST, len(times.pts) / info.video.rate / (4 * sessions)))
+        share = len(times.pts) / info.video.rate / sessions
+        worth = min(share, LEAD_COSTS * lead / info.video.rate)
+        seconds = min(longest, max(SHORTEST, share / 4, worth))
     segments = cut(times, window, seconds, info.video.time_base, lead)
     reason = f"{len(segments)} at key frames"
     if len(segments) == 1:
