@@ -208,7 +208,7 @@ def paste(frame: torch.Tensor, levels: Sequence[torch.Tensor], places: Places, m
     with torch.cuda.device(frame.device) if frame.is_cuda else nullcontext():
         _paste[launch](
             frame, *pyramid, rank, matrix, points, valid.view(torch.uint8),
-            max(mask.feather, 1e-6), float(mask.opacity), width, height, levels[0].shape[-1], many, len(levels),
+            max(float(mask.feather), 1e-6), float(mask.opacity), width, height, levels[0].shape[-1], many, len(levels),
             SHAPE=SHAPES[mask.shape], FINE=fine, PLACES=triton.next_power_of_2(many),
             STRIPS=_STRIPS, ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=_WARPS, maxnreg=_REGISTERS,
         )  # fmt: skip

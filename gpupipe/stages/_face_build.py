@@ -21,7 +21,7 @@ from gpupipe.faces.follow import Likeness
 from gpupipe.faces.identity import Identity, reference
 from gpupipe.faces.line import Line
 from gpupipe.faces.networks import card_of, network_of, rehearsed
-from gpupipe.faces.paste import Mask
+from gpupipe.faces.paste import Mask, rehearse
 from gpupipe.faces.refine import SIDE, Refine
 from gpupipe.faces.rework import Cut, Laying, Rework
 from gpupipe.faces.sight import Following, Sight
@@ -70,7 +70,9 @@ def build(stage: Face, source: FrameFormat) -> Line:
         template, side = stage.cut()
         work, end = _work(stage, side, source)
         cut = Cut(template, side, stage.extent)
-        rework = Rework(cut, work, _laying(settings), size, device, together=much if device.type != "cpu" else 0)
+        laying = _laying(settings)
+        rework = Rework(cut, work, laying, size, device, together=much if device.type != "cpu" else 0)
+        rehearse(torch.zeros(1, 3, 8, 8, dtype=_dtype(source), device=device), settings.detect.most, laying.mask)
     line = Line(sight, chooser, rework, end, device=device, debug=settings.debug)
     if stage.graphs and device.type != "cpu":
         _record(line, stage.rows, source)
@@ -82,10 +84,9 @@ def _record(line: Line, rows: int, source: FrameFormat) -> None:
     from gpupipe.device.cuda import CudaLane, release_spare  # noqa: PLC0415  only where there is a GPU
 
     torch.cuda.current_stream(source.device).synchronize()
-    dtype = torch.float16 if source.pixels.name == "rgbf16" else torch.float32
     lane = CudaLane(source.device)
     with torch.inference_mode(), lane.active():
-        rgb = torch.zeros(rows, 3, source.height, source.width, dtype=dtype, device=source.device)
+        rgb = torch.zeros(rows, 3, source.height, source.width, dtype=_dtype(source), device=source.device)
         line.record(Recorder(lane), rgb)
         lane.synchronize()
     release_spare()
@@ -106,6 +107,10 @@ def _following(stage: Face, source: FrameFormat) -> Following:
         track.hold,
         None if isinstance(smooth, str) else Calm(smooth.cutoff, smooth.beta, smooth.slope, smooth.window),
     )
+
+
+def _dtype(source: FrameFormat) -> torch.dtype:
+    return torch.float16 if source.pixels.name == "rgbf16" else torch.float32
 
 
 def _precision(source: FrameFormat, *, half: bool) -> Precision:

@@ -24,7 +24,7 @@ from gpupipe.faces.align import apply, inverse, pixels, scale, similarity
 from gpupipe.faces.detect import Look
 from gpupipe.faces.detect import shown as seen_by_detector
 from gpupipe.faces.masks import Shape
-from gpupipe.faces.paste import _FINE, Mask, Places, Region, extent, paste, paste_all, pyramid_of
+from gpupipe.faces.paste import _FINE, Mask, Places, Region, extent, paste, paste_all, pyramid_of, rehearse
 from gpupipe.faces.sampling import sample
 from gpupipe.faces.templates import template
 
@@ -215,6 +215,29 @@ def test_what_calls_them_gives_the_same_without_and_captured(monkeypatch: pytest
         monkeypatch.setattr(module, "find_spec", lambda _: None)
     for a, b, most in zip(ours, done(), (1e-2, 1e-5, 2**-10), strict=True):
         torch.testing.assert_close(a, b, atol=most, rtol=0)
+
+
+@pytest.mark.gpu
+def test_nothing_is_compiled_when_faces_come() -> None:
+    from gpupipe.faces.paste_triton import _paste  # noqa: PLC0415
+    from gpupipe.faces.sampling_triton import _crops  # noqa: PLC0415
+
+    def compiled() -> int:
+        return sum(len(cache[0]) for kernel in (_paste, _crops) for cache in kernel.device_caches.values())
+
+    mask = Mask("hull", 0.2)
+    rehearse(torch.zeros(1, 3, 8, 8, dtype=torch.float16, device="cuda"), 3, mask)
+    known = compiled()
+    assert known >= 2
+    for width, height, size in ((640, 360, 128), (61, 45, 33), (1920, 1080, 256)):
+        rgb = pictures(2, width, height, torch.float16).cuda()
+        at = points(6, width, height, 5).cuda()
+        matrix = similarity(at, torch.from_numpy(template("ffhq512", size)).cuda())
+        rank = torch.arange(6, device="cuda").view(2, 3)
+        cut = align.crops(rgb, (rank.flatten() // 3)[1:], matrix[1:], size)
+        lie = Places(matrix.view(2, 3, 2, 3), at.view(2, 3, 5, 2), rank >= 0, (rank - 1).clamp(min=0))
+        paste_all(rgb, cut, lie, mask, Region(width, height), deepest=3)
+    assert compiled() == known
 
 
 if __name__ == "__main__":
