@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-_ROWS, _COLUMNS = 8, 32
+_ROWS, _COLUMNS = 4, 64
 """Pixels of a program."""
 
 
