@@ -154,7 +154,7 @@ PHASES: dict[str, Phase] = {
     "hevc10-4k": _matrix("hevc10-4k", 95),
     "x264": _matrix("x264", 90),
     "models": Phase(
-        230,
+        180,
         _script("models", *_MODELS, "realesr-animevideov3-x2", "--pipeline", "700", device="cuda:0",
                 quick=(*_MODELS, "realesr-animevideov3-x2", *_SMALL, "--pipeline", "12", "--small")),
         verdicts.models,

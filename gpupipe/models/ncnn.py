@@ -34,7 +34,8 @@ class _Upscale(nn.Module):
         self.mode, self.scale = _RESAMPLING[kind], scale
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.mode == "bicubic" and self.scale == 0.5 and torch.compiler.is_compiling():
+        compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()  # TensorRT has a layer for it
+        if compiled and self.mode == "bicubic" and self.scale == 0.5:
             height, width = x.shape[-2:]
             if height % 2 == 0 and width % 2 == 0:
                 return halved(x)
@@ -43,24 +44,26 @@ class _Upscale(nn.Module):
 
 
 def halved(x: torch.Tensor) -> torch.Tensor:
-    """`interpolate` by exactly a half, bicubic, for compilers: constant weights and strides, rows before columns.
+    """`interpolate` by exactly a half, bicubic, for torch.compile: constant weights, rows before columns.
 
-    `interpolate` itself becomes one kernel there, which computes an index and a weight for each of 16 pixels. Edges are
-    repeated by `cat`: inductor (2.13) fails on a replicating `pad` of a shuffled picture.
+    `interpolate` itself becomes one kernel there, which computes an index and a weight for each of 16 pixels; this
+    becomes two of four pixels each.
 
     Args:
         x: N x C x H x W of even sides; N x C x H/2 x W/2 comes back, in x's dtype, summed up in float32.
     """
-    rows = _every_other(x[..., ::2, :].float(), x[..., 1::2, :].float(), -2)
-    return _every_other(rows[..., ::2], rows[..., 1::2], -1).to(x.dtype)
+    return _halved(_halved(x, -2), -1).to(x.dtype)
 
 
-def _every_other(even: torch.Tensor, odd: torch.Tensor, axis: int) -> torch.Tensor:
-    """Between pixels 2 i and 2 i + 1, of which all lie in `even` and `odd`."""
-    count = even.shape[axis]
-    before = torch.cat((even.narrow(axis, 0, 1), odd.narrow(axis, 0, count - 1)), axis)
-    after = torch.cat((even.narrow(axis, 1, count - 1), odd.narrow(axis, count - 1, 1)), axis)
-    return _OUTER * (before + after) + _INNER * (even + odd)
+def _halved(x: torch.Tensor, axis: int) -> torch.Tensor:
+    """Between pixels 2 i and 2 i + 1, from 2 i - 1 to 2 i + 2; those at the edges again for what lies beyond."""
+    count = x.shape[axis]
+    # In floats: inductor (2.13) fails on an index of integers into a shuffled picture, as it does on a replicating pad.
+    even = torch.arange(0, count, 2, device=x.device, dtype=torch.float32)
+    before = x.index_select(axis, (even - 1).clamp(min=0).to(torch.int64))
+    after = x.index_select(axis, (even + 2).clamp(max=count - 1).to(torch.int64))
+    inner = (x[..., k::2, :] if axis == -2 else x[..., k::2] for k in (0, 1))
+    return _OUTER * (before.float() + after.float()) + _INNER * sum(one.float() for one in inner)
 
 
 class _Binary(nn.Module):
