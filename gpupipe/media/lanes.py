@@ -104,8 +104,8 @@ class VideoLane(_Timed):
         pts = packet.pts if packet.pts is not None else packet.dts
         assert pts is not None
         dts = packet.dts if packet.dts is not None else pts
-        span = self._rescale.span(pts, packet.duration or 0)
-        return (self._emit(packet, self._rescale(pts), self._rescale(dts), span),)
+        begin, end = self._rescale(pts), self._rescale(pts + (packet.duration or 0))
+        return (self._emit(packet, begin, begin if dts == pts else self._rescale(dts), end - begin),)
 
 
 class CopyLane(_Timed):

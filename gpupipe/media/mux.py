@@ -16,7 +16,7 @@ from gpupipe.media.lanes import AudioLane, Lane, VideoLane
 from gpupipe.media.output import describe_os_error, libav_url, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from av.container import InputContainer
@@ -161,12 +161,12 @@ class Muxer:
         for lane in (self._video, *self._lanes.values()):
             lane.begin(strict=strict, edit_lists=container.edit_lists)
 
-    def write_video(self, packet: Packet) -> None:
-        """One packet of the encoded main video, in decoding order, with pts and dts in the header's time base."""
-        if self._video is None:
+    def write_video(self, *packets: Packet) -> None:
+        """Packets of the encoded main video, in decoding order, with pts and dts in the header's time base."""
+        lane = self._video
+        if lane is None:
             raise MediaError("the video was not described before its first packet", where=shown(self._path))
-        for ready in self._video.packets(packet):
-            self._write(ready)
+        self._write(ready for packet in packets for ready in lane.packets(packet))
 
     def write_copied(self, packet: Packet) -> None:
         """One packet of any other stream of the source, with times as the demuxer gave them."""
@@ -182,8 +182,7 @@ class Muxer:
         lane = self._lanes.get(index)
         if lane is None:
             return
-        for ready in lane.packets(packet):
-            self._write(ready)
+        self._write(tuple(lane.packets(packet)))  # what fails before the muxer is none of its errors
 
     def _track(self, index: int) -> Track | None:
         for track in self._tracks:
@@ -191,9 +190,11 @@ class Muxer:
                 return track
         return None
 
-    def _write(self, packet: Packet) -> None:
+    def _write(self, packets: Iterable[Packet]) -> None:
+        mux = self._out.mux_one
         try:  # not `_errors`, which would take as long as all else here that is Python
-            self._out.mux_one(packet)
+            for packet in packets:
+                mux(packet)
         except _FAILURES as error:
             raise self._described(error) from None
 
@@ -205,8 +206,7 @@ class Muxer:
             self.abort()
             raise SourceError("no picture was encoded", where=str(self._source.path), hint="see `gpupipe probe`")
         for lane in self._lanes.values():
-            for packet in lane.finish():
-                self._write(packet)
+            self._write(tuple(lane.finish()))
         self._closed = True
         with self._errors():
             self._out.close()

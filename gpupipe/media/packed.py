@@ -19,14 +19,14 @@ from gpupipe.codecs.parameter_sets import START_CODE, described
 from gpupipe.codecs.sequence import signature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     import av
 
     from gpupipe.codecs.base import Packet
 
-_LENGTH = struct.Struct(">I")
+_START = struct.Struct(">IBB")
+"""Of a NAL unit: its length and two bytes of its header."""
 MOST = 64 << 20
 """Bytes that are read at once, for each decoder; a segment with more is demuxed packet by packet."""
 
@@ -131,10 +131,11 @@ class PackedReader:
             if self._file.readinto(whole[len(header) : len(header) + end - begin]) != end - begin:
                 return None
         shift = len(header) - begin
-        if not all(self._convert(index.position[row] + shift, index.size[row]) for row in range(first, last)):
+        places = [position + shift for position in index.position[first:last]]
+        if not all(map(self._convert, places, index.size[first:last])):
             self._sets = None  # what is unusual once is unusual again, and a decoder must not be led to and fro
             return None
-        units = tuple(self._units(span, shift, len(header)))
+        units = self._units(span, places, len(header))
         return Packed(units, signature(self._codec, bytes(self._buffer[: units[0].size])))
 
     def _reserve(self, size: int) -> None:
@@ -144,15 +145,15 @@ class PackedReader:
 
     def _convert(self, at: int, size: int) -> bool:
         """Puts start codes in the place of a packet's lengths; says whether these add up and nothing is unusual."""
-        buffer, end, sets = self._buffer, at + size, self._sets
+        buffer, end, sets, hevc = self._buffer, at + size, self._sets, self._hevc
         assert sets is not None
         while at + 6 <= end:
-            (length,) = _LENGTH.unpack_from(buffer, at)
+            length, head, more = _START.unpack_from(buffer, at)
             after = at + 4 + length
             if after > end or length == 0:
                 return False
-            kind = buffer[at + 4] >> 1 & 0x3F if self._hevc else buffer[at + 4] & 0x1F
-            if self._hevc and (buffer[at + 4] & 1 or buffer[at + 5] >> 3):
+            kind = head >> 1 & 0x3F if hevc else head & 0x1F
+            if hevc and (head & 1 or more >> 3):
                 return False  # a layer above the first
             if kind in sets.kinds and bytes(buffer[at + 4 : after]) not in sets.units:
                 return False
@@ -160,18 +161,15 @@ class PackedReader:
             at = after
         return at == end
 
-    def _units(self, span: Span, shift: int, header: int) -> Iterator[AccessUnit]:
-        index, base, keys = span.packets, self._address, set(span.packets.keys_between(span.first, span.last))
-        for row in range(span.first, span.last):
-            before = header if row == span.first else 0
-            yield AccessUnit(
-                base + index.position[row] + shift - before,
-                index.size[row] + before,
-                index.pts[row],
-                index.duration[row],
-                key=row in keys,
-                discard=row in index.discards,
-            )
+    def _units(self, span: Span, places: list[int], header: int) -> tuple[AccessUnit, ...]:
+        index, first, last = span
+        rows, base, keys = range(first, last), self._address, set(index.keys_between(first, last))
+        addresses, sizes = [base + place for place in places], index.size[first:last]
+        addresses[0], sizes[0] = base, sizes[0] + header
+        return tuple(map(
+            AccessUnit, addresses, sizes, index.pts[first:last], index.duration[first:last],
+            map(keys.__contains__, rows), map(index.discards.__contains__, rows),
+        ))  # fmt: skip
 
 
 def _dense(span: Span) -> bool:

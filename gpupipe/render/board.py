@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PARTS = "encoded parts"
 """Name of the queue to the writer."""
+SPENT = 4
+"""Parts at most that are written and still held."""
 POLL = 0.2
 """Seconds between looks at the stop flag while the writer waits."""
 WAITING_BYTES = WAITING * 11 // 16
@@ -104,6 +106,9 @@ class Board:
             watch.queue(PARTS, self._parts)
         self._results = crew.meeting()
         """Where the writer waits for parts."""
+        self._spent: deque[Part] = deque(maxlen=SPENT)
+        """Written, and not given up by the writer: for each packet that takes Python's lock twice, and all wait for
+        the writer."""
         self._next_part = first, 0
         """The one that it takes next: of a segment, by its number there."""
 
@@ -167,7 +172,8 @@ class Board:
         return index == self._written and (pending is None or pending.size < self._limit // 8)
 
     def keep(self, index: int) -> Keep:
-        """Where bitstreams of a segment go until they are written."""
+        """Where bitstreams of a segment go until they are written. To be asked for each batch: what is written goes."""
+        self._spent.clear()
         return copied if self._slabs is None else partial(self._slabs.keep, index)
 
     def deliver(self, index: int, number: int, part: Part) -> None:
@@ -220,10 +226,13 @@ class Board:
             number = 0
             while (part := self._next(index, number, stop)) is not None:
                 yield index, part
+                if self._slabs is not None:
+                    self._spent.append(part)
                 number += 1
             with self._tickets:
                 self._written += 1
                 self._tickets.notify_all()
+        self._spent.clear()
 
     def _next(self, index: int, number: int, stop: StopFlag) -> Part | None:
         def known() -> bool:

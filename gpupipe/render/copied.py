@@ -44,10 +44,13 @@ class CopiedStreams:
         at, base = packet.dts if packet.dts is not None else packet.pts, self._bases.get(packet.stream_index)
         return None if at is None or base is None else at * base
 
+    @property
+    def left(self) -> bool:
+        """Whether any are still to be written."""
+        return self._next is not None
+
     def up_to(self, video: Packet) -> None:
         """Writes what is due before a packet of the video, whose dts is in the encoder's time base."""
-        if self._next is None:
-            return
         due = None if video.dts is None else video.dts * self._plan.encoder.time_base
         while self._next is not None:
             at = self._time(self._next)

@@ -68,9 +68,7 @@ class Join:
         elif self._clock is not None:
             for pts in part.pts:
                 self._clock.shown(pts)
-        for packet in self._timed(part.packets):
-            self._copied.up_to(packet)
-            self._muxer.write_video(packet)
+        self._write(self._timed(part.packets))
         self.writing = False
         return part
 
@@ -91,6 +89,15 @@ class Join:
     def _timed(self, packets: list[Packet]) -> list[Packet]:
         clock = self._clock
         return packets if clock is None else [ready for packet in packets for ready in clock.coded(packet)]
+
+    def _write(self, packets: list[Packet]) -> None:
+        """In step with the copied streams, while there is anything left of them."""
+        if packets and not self._copied.left:
+            self._muxer.write_video(*packets)
+            return
+        for packet in packets:
+            self._copied.up_to(packet)
+            self._muxer.write_video(packet)
 
     def finish(self) -> None:
         """Writes what the clock still holds; raises MediaError where nothing at all came."""

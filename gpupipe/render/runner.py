@@ -73,12 +73,12 @@ class Runner:
             lane=self._lane,
             journal=self._journal,
         )
-        parts, keep = 0, self._board.keep(index)
+        parts = 0
         packets: list[Packet] = []
         shown: list[int] = []
         for batch in pictures:
             before = enter("encode")
-            packets += encode(encoder, batch, keep)
+            packets += encode(encoder, batch, self._board.keep(index))
             enter(before)
             shown += batch.pts
             if len(shown) >= PART:
