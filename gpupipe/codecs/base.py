@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -111,7 +111,6 @@ class Encoder(Protocol):
         ...
 
 
-@runtime_checkable
 class AloneEncoder(Encoder, Protocol):
     """One on the device that codes every picture by itself, see `encoders.EncoderFacts.alone`."""
 

@@ -202,7 +202,7 @@ class _Writer:
 
     def _write(self, packets: list[Packet]) -> None:
         enter("write")
-        self._meter.wrote(packets)
+        self._meter.wrote(sum(packet.size for packet in packets))
         if packets and not self._begun:
             self._muxer.add_video(self._encoder.template(packets))
             self._begun = True

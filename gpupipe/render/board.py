@@ -46,6 +46,11 @@ class Part:
     """Of the pictures that went into the encoder since the part before; their packets may come in later parts."""
     encoder: Encoder | None
     """Kept alive for its template; None where the header is written already (see `Board.begun`)."""
+    size: int = field(init=False)
+    """Bytes of the packets."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", sum(packet.size for packet in self.packets))
 
     @property
     def frames(self) -> int:
@@ -178,14 +183,13 @@ class Board:
 
     def deliver(self, index: int, number: int, part: Part) -> None:
         """The `number`-th part of a segment is encoded."""
-        size = sum(packet.size for packet in part.packets)
         with self._results:
             if self._crew.watch is not None:
                 self._crew.watch.computed(index, part.frames)
             pending = self._pending.setdefault(index, _Pending())
             pending.parts[number] = part
-            pending.size += size
-            self._waiting += size
+            pending.size += part.size
+            self._waiting += part.size
             self._parts.waiting += 1
             self._tell(index, number)
 
@@ -257,10 +261,9 @@ class Board:
                     if self._slabs is not None:
                         self._slabs.close(index)
                     return None
-                size = sum(packet.size for packet in part.packets)
-                pending.size -= size
+                pending.size -= part.size
                 full = self._waiting >= self._limit
-                self._waiting -= size
+                self._waiting -= part.size
                 self._parts.waiting -= 1
             if full:
                 with self._tickets:

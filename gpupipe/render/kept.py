@@ -255,7 +255,7 @@ def _write(ledger: Ledger, muxer: Muxer, stack: ExitStack, *, journal: Journal, 
         check_stop(stop)
         for part in _parts(ledger, index, encoder):
             joined.add(index, part)
-            meter.wrote(part.packets)
+            meter.wrote(part.size)
     joined.finish()
     copied.rest()
     meter.shown = sum(piece.frames for piece in ledger.pieces.values())

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from fractions import Fraction
     from pathlib import Path
 
-    from gpupipe.codecs.base import Packet
     from gpupipe.plan import Plan
     from gpupipe.render.watch import Watch
 
@@ -189,10 +188,9 @@ class Meter:
             self._reported = now
             self._report(Progress(frames, self._total, self._at, now - self._began, self.kept))
 
-    def wrote(self, packets: Sequence[Packet]) -> None:
-        """Encoded packets went to the muxer."""
-        for packet in packets:
-            self._watch.written += packet.size
+    def wrote(self, size: int) -> None:
+        """So many bytes of encoded packets went to the muxer."""
+        self._watch.written += size
 
     def finish(self) -> None:
         """The last report: all is done. What is tidied up after it takes a while, so it is told once, when it is so."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from gpupipe.errors import MediaError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpupipe.codecs.base import Packet
     from gpupipe.render.board import Part
 
@@ -35,17 +37,24 @@ class Given:
         before = max(0, min(len(part.pts), self._shown - self._shown_at))
         self._shown_at += len(part.pts)
         self._shown = max(self._shown, self._shown_at)
-        packets = [packet for packet in part.packets if self._is_new(packet)]
+        if self._at == len(self._pts):
+            self._remember(part.packets)
+            packets = part.packets
+        else:
+            packets = [packet for packet in part.packets if self._is_new(packet)]
         if len(packets) == len(part.packets) and not before:
             return part
         return replace(part, packets=packets, pts=part.pts[before:])
 
+    def _remember(self, packets: Sequence[Packet]) -> None:
+        self._pts.extend(packet.pts for packet in packets)  # type: ignore[misc]  # encoders give it to every packet
+        self._sizes.extend(packet.size for packet in packets)
+        self._at = len(self._pts)
+
     def _is_new(self, packet: Packet) -> bool:
         at, self._at = self._at, self._at + 1
         if at == len(self._pts):
-            assert packet.pts is not None  # encoders give every packet the pts of its picture
-            self._pts.append(packet.pts)
-            self._sizes.append(packet.size)
+            self._remember((packet,))
             return True
         if packet.pts != self._pts[at] or (self._exact and packet.size != self._sizes[at]):
             raise MediaError(

@@ -78,7 +78,7 @@ def _attempt(guard: Guard, join: Join, lanes: ExitStack, meter: Meter, *, journa
             guard.on(board)
             for index, part in board.in_order(stop):
                 new = join.add(index, part)
-                meter.wrote(new.packets)
+                meter.wrote(new.size)
                 if new.frames:
                     meter.count(new.frames, new.pts[-1], plan.encoder.time_base)
             guard.on(None)  # nothing is left that fewer sessions would do
