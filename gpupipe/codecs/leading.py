@@ -43,15 +43,13 @@ class Leading:
         """H.264: pts of the key frame at which decoding began; None where, or as soon as, nothing can refer back."""
         self.lost = False
         """Whether those of the last key frame would have been decoded, had the session not failed before it."""
+        self.watches = False
+        """Whether other packets than key frames matter to it now."""
 
     def anew(self, *, midway: bool = False) -> None:
         """The session holds nothing any more: decoding begins with the next key frame; `midway` after a failure."""
         self._fresh, self._midway, self._left, self._entry = True, midway, 0, None
-
-    @property
-    def watches(self) -> bool:
-        """Whether other packets than key frames matter to it now."""
-        return self._left > 0 or self._entry is not None
+        self.watches = False
 
     def asks(self, *, key: bool) -> bool:
         """Whether `bars` has to see a packet. Few: it is asked for each of many thousands a second."""
@@ -61,6 +59,11 @@ class Leading:
 
     def bars(self, data: bytes, pts: int | None, *, key: bool) -> bool:
         """Whether a packet, as Annex B, must not be given to NVDEC."""
+        barred = self._looked_at(data, pts, key=key)
+        self.watches = self._left > 0 or self._entry is not None
+        return barred
+
+    def _looked_at(self, data: bytes, pts: int | None, *, key: bool) -> bool:
         kind = slice_type(data, "hevc" if self._hevc else "h264")
         if kind is None:  # no picture: nothing begins there, nor is one of those that are counted seen
             return False

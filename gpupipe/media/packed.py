@@ -12,6 +12,7 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from operator import add, gt
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpupipe.codecs.base import AccessUnit
@@ -176,6 +177,6 @@ def _dense(span: Span) -> bool:
     """Whether packets lie in order with little between them, and are few enough to be read at once."""
     index, first, last = span
     positions, sizes = index.position[first:last], index.size[first:last]
-    if not positions or min(positions) < 0 or any(a + n > b for a, n, b in zip(positions, sizes, positions[1:])):  # noqa: B905
+    if not positions or min(positions) < 0 or any(map(gt, map(add, positions, sizes), positions[1:])):
         return False
     return positions[-1] + sizes[-1] - positions[0] <= min(MOST, 2 * sum(sizes) + (1 << 16))
