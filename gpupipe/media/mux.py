@@ -166,7 +166,7 @@ class Muxer:
         lane = self._video
         if lane is None:
             raise MediaError("the video was not described before its first packet", where=shown(self._path))
-        self._write(ready for packet in packets for ready in lane.packets(packet))
+        self._write([ready for packet in packets for ready in lane.packets(packet)])
 
     def write_copied(self, packet: Packet) -> None:
         """One packet of any other stream of the source, with times as the demuxer gave them."""

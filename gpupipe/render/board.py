@@ -50,7 +50,7 @@ class Part:
     """Bytes of the packets."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", sum(packet.size for packet in self.packets))
+        object.__setattr__(self, "size", sum([packet.size for packet in self.packets]))
 
     @property
     def frames(self) -> int:

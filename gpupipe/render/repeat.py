@@ -47,8 +47,9 @@ class Given:
         return replace(part, packets=packets, pts=part.pts[before:])
 
     def _remember(self, packets: Sequence[Packet]) -> None:
-        self._pts.extend(packet.pts for packet in packets)  # type: ignore[misc]  # encoders give it to every packet
-        self._sizes.extend(packet.size for packet in packets)
+        # Lists: a generator would be a call a packet.
+        self._pts.extend([packet.pts for packet in packets])  # type: ignore[misc]  # encoders give it to every packet
+        self._sizes.extend([packet.size for packet in packets])
         self._at = len(self._pts)
 
     def _is_new(self, packet: Packet) -> bool:
