@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import av
@@ -25,9 +26,8 @@ def copied(data: NDArray[np.uint8], spans: Spans) -> list[memoryview]:
 
 def intra_packets(batch: FrameBatch, coded: Sequence[Any], time_base: Fraction) -> list[Packet]:
     """A packet of each picture of a batch, coded as bytes-like data: key frames, decoded when they are shown."""
-    durations = batch.durations or (0,) * len(batch.pts)
     packets = []
-    for data, pts, duration in zip(coded, batch.pts, durations, strict=True):
+    for data, pts, duration in zip(coded, batch.pts, chain(batch.durations, repeat(0)), strict=False):
         packet = av.Packet(data)
         packet.pts = packet.dts = pts
         packet.duration, packet.time_base, packet.is_keyframe = duration, time_base, True

@@ -130,8 +130,10 @@ class NvjpegEncoder:
     def encode_into(self, batch: FrameBatch, keep: Keep) -> list[Packet]:
         """See `base.AloneEncoder`; `batch.planes` are Y, U, V of (N, H, W) uint8 with packed rows of any pitch."""
         self._lane.wait(batch.ready)
+        valid = batch.valid
+        full = valid == len(batch.planes[0])
         try:
-            coded = self._coder.code(tuple(plane[: batch.valid] for plane in batch.planes), keep)
+            coded = self._coder.code(batch.planes if full else tuple(plane[:valid] for plane in batch.planes), keep)
         except RuntimeError as error:
             raise DeviceError(f"nvJPEG failed: {first_line(error)}", where=self._lane.device) from None
         return intra_packets(batch, coded, self.settings.time_base)
