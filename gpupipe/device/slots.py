@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpupipe.device.cuda import plane_dtype, surface_planes, surface_shape
+from gpupipe.device.graph import captured, uploaded
 from gpupipe.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -34,13 +35,15 @@ class Slot:
         compute: where `chain` runs; it may be one lane for many slots.
         graphed: capture `chain` in a CUDA Graph; else it is called for each batch.
         pool: memory pool shared by all slots of `compute`, since their graphs never run at the same time.
+        like: an earlier one of the same source, rows, chain, compute and pool: what its rehearsal compiled and put in
+            caches is there. With networks a rehearsal is a second, and there are dozens of slots.
 
     Must be made before any decoder session opens: a capture beside a decoding thread is invalid.
     """
 
     def __init__(
         self, source: FrameFormat, rows: int, chain: Callable[[Planes], Planes], lane: CudaLane,
-        compute: CudaLane, *, graphed: bool, pool: Any,
+        compute: CudaLane, *, graphed: bool, pool: Any, like: Slot | None = None,
     ) -> None:  # fmt: skip
         self.rows, self._chain, self._lane, self._compute = rows, chain, lane, compute
         self._store, self.inputs = _store(source, rows)
@@ -55,23 +58,28 @@ class Slot:
         self.outputs: Planes = ()
         torch.cuda.current_stream(source.device).synchronize()  # what zeroes the batch
         with torch.inference_mode(), compute.active():
-            for _ in range(2):  # compiles kernels and fills caches, which a capture must not see
-                self.outputs = chain(self.inputs)
-            compute.synchronize()
+            shapes = self._rehearsed(graphed=graphed) if like is None else like.outputs
             if graphed:
-                torch.cuda.empty_cache()  # a capture has memory of its own, and what was just used would lie beside it
-                self._capture(pool)
+                self._capture(pool, shapes)
 
-    def _capture(self, pool: Any) -> None:
+    def _rehearsed(self, *, graphed: bool) -> Planes:
+        """Compiles kernels and fills caches, which a capture must not see."""
+        for _ in range(2):
+            self.outputs = self._chain(self.inputs)
+        self._compute.synchronize()
+        if graphed:
+            torch.cuda.empty_cache()  # a capture has memory of its own, and what was just used would lie beside it
+        return self.outputs
+
+    def _capture(self, pool: Any, shapes: Planes) -> None:
         graph = torch.cuda.CUDAGraph()
         # Slots share a pool, so one's temporary memory may be another's result: results are copied to
         # memory of their own, inside the graph.
-        kept = tuple(torch.empty_like(plane, memory_format=torch.contiguous_format) for plane in self.outputs)
-        with torch.cuda.graph(graph, pool=pool, stream=self._compute.stream, capture_error_mode="thread_local"):
+        kept = tuple(torch.empty_like(plane, memory_format=torch.contiguous_format) for plane in shapes)
+        with captured(graph, self._compute, pool):
             for ours, plane in zip(kept, self._chain(self.inputs), strict=True):
                 ours.copy_(plane)
-        graph.replay()  # the first one uploads it, which would hold up a decoder later
-        self._compute.synchronize()
+        uploaded(graph, self._compute)
         self._graph, self.outputs = graph, kept
 
     def copy(self, row: int, address: int) -> None:

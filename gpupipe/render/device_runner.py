@@ -51,6 +51,8 @@ class Compute:
     pool: Any
     call: Caller = directly
     """Does the chain's work: as it is where graphs are replayed, else in one thread for all runners."""
+    first: list[Slot] = field(default_factory=list)
+    """The first slot of all, which the others are like."""
     turn: threading.Lock = field(default_factory=threading.Lock)
     """Held by whoever gives a batch: a lane takes work of one thread at a time, and what a stage keeps for its calls
     (an engine's context and addresses, sizes that fit) is one for all."""
@@ -97,7 +99,10 @@ class DeviceRunner:
             Slot, self.format, plan.batch, partial(compute.chain.transform, memories=self._memories), self._lane,
             compute.lane if device_steps else self._lane, graphed=graphed, pool=compute.pool,
         )  # fmt: skip
-        self._slots = deque(compute.call(slot) for _ in range(SLOTS))
+        self._slots = deque[Slot]()
+        for _ in range(SLOTS):
+            self._slots.append(compute.call(partial(slot, like=next(iter(compute.first), None))))
+            compute.first[:] = compute.first or [self._slots[0]]
         self._target = device_steps[-1].target if device_steps else self.format
         self._same = FirstSize(self.format, plan.size_change, journal, self._lane)
         self._time_base = plan.encoder.time_base

@@ -143,7 +143,10 @@ def replayed(chain: Chain, source: FrameFormat, rows: int, batches: list[torch.T
     """Every batch through three slots as a runner uses them, all memory spoilt in between, read late by another lane."""
     lane, compute, reader = (CudaLane("cuda:0") for _ in range(3))
     pool = torch.cuda.graph_pool_handle()
-    slots = deque(Slot(source, rows, chain.transform, lane, compute, graphed=True, pool=pool) for _ in range(3))
+    slots = deque[Slot]()
+    for _ in range(3):
+        like = slots[0] if slots else None
+        slots.append(Slot(source, rows, chain.transform, lane, compute, graphed=True, pool=pool, like=like))
     spoiler = Spoiler(compute, pool)
     leased: deque[tuple[Slot, torch.cuda.Event]] = deque()
     results: list[Planes] = []
@@ -206,6 +209,29 @@ def test_rows_beyond_the_last_picture_change_nothing(valid: int) -> None:
         fill(slot, pictures)
         slot.run().synchronize()
         assert same(slot.outputs, wanted, valid)
+
+
+def test_only_the_first_slot_is_rehearsed() -> None:
+    """The others are captured, and so call the chain once; no capture computes anything."""
+    source, compute, calls = surface("nv12"), CudaLane("cuda:0"), list[int]()
+    ran = torch.zeros((), dtype=torch.int64, device="cuda:0")
+
+    def chain(planes: Planes) -> Planes:
+        calls.append(1)
+        ran.add_(1)
+        return tuple(255 - plane for plane in planes)
+
+    first, pool = None, torch.cuda.graph_pool_handle()
+    for captures in (1, 2, 3):
+        slot = Slot(source, 2, chain, compute, compute, graphed=True, pool=pool, like=first)
+        first = first or slot
+        assert len(calls) == 2 + captures
+    if hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph_exec"):  # else they are replayed once
+        assert int(ran) == 2
+    pictures = surfaces(source, 2, 5)
+    fill(slot, pictures)
+    slot.run().synchronize()
+    assert torch.equal(slot.outputs[0], 255 - slot.inputs[0])
 
 
 def test_runners_at_once_do_not_spoil_each_other() -> None:
