@@ -160,9 +160,9 @@ DEATHS = {
     "encode": (LibavEncoder, "encode", 3, FFV1),
     "finish": (LibavEncoder, "finish", 1, FFV1),
     "header": (Muxer, "add_video", 0, FFV1),
-    "writer": (Muxer, "write_video", 30, FFV1),
+    "writer": (Muxer, "write_video", 10, FFV1),
     "trailer": (Muxer, "close", 0, FFV1),
-    "nvjpeg": ("gpupipe.codecs.nvjpeg.NvjpegEncoder", "encode", 3, MJPEG),
+    "nvjpeg": ("gpupipe.codecs.nvjpeg.NvjpegEncoder", "encode_into", 3, MJPEG),
 }
 
 
