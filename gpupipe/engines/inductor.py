@@ -35,7 +35,7 @@ class Inductor:
     would load in milliseconds: on an H200 (torch 2.11) making one took another 80 s, and what was made of SR crashed.
     """
 
-    name, recipe, builds, flexible = "inductor", 5, True, False
+    name, recipe, builds, flexible = "inductor", 6, True, False
 
     def absent(self, device: str) -> str | None:
         """See `base.Engine`."""
@@ -84,9 +84,12 @@ def _compiled(network: nn.Module, profile: Profile) -> Network:
     import torch  # noqa: PLC0415  see `base.Engine`
     from torch._inductor import list_mode_options  # noqa: PLC0415
 
+    from gpupipe.engines.fused import fused  # noqa: PLC0415  imports torch
+
     layout = layout_of(profile)
     options = {**list_mode_options(_MODES[torch.device(profile.device).type]), **_FASTER_BUILD}
-    compiled: Network = torch.compile(laid_out(network, layout), fullgraph=True, dynamic=False, options=options)
+    network = laid_out(fused(network, profile), layout)
+    compiled: Network = torch.compile(network, fullgraph=True, dynamic=False, options=options)
 
     def run(x: torch.Tensor) -> torch.Tensor:
         with arithmetic(profile):

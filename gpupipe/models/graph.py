@@ -96,6 +96,22 @@ class Graph(nn.Module):
         results = tuple(values[name] for name in self.outputs)
         return results[0] if len(results) == 1 else results
 
+    def followed(self) -> list[tuple[int, int]]:
+        """Places in `layers` of pairs: the second takes what the first gives and nothing else, and nobody else does."""
+        takers: dict[str, list[int]] = {name: [-1] for name in self.outputs}
+        for n, step in enumerate(self._steps):
+            for name in step.inputs:
+                takers.setdefault(name, []).append(n)
+        pairs = []
+        for step, place in zip(self._steps, self._places, strict=True):
+            taken = [n for name in step.outputs for n in takers.get(name, ())]
+            if place is None or len(step.outputs) != 1 or len(taken) != 1 or taken[0] < 0:
+                continue
+            after = self._places[taken[0]]
+            if after is not None and len(self._steps[taken[0]].inputs) == 1:
+                pairs.append((place, after))
+        return pairs
+
 
 def _last_uses(steps: tuple[Step, ...], kept: tuple[str, ...]) -> list[tuple[str, ...]]:
     """For each step, what nobody wants after it."""

@@ -1,0 +1,112 @@
+"""Convolutions that are followed by a PReLU made one operator, for compilers, which leave them two kernels."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from gpupipe.models.graph import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpupipe.engines.base import Profile
+
+_LEAST, _MOST, _NARROW = 16, 128, 8
+"""Channels: of a matrix product of tensor cores at least, of the fast memory of a multiprocessor at most; and see
+`convolution_triton.NARROW`."""
+
+
+@torch.library.custom_op("gpupipe::convolved", mutates_args=())
+def convolved(
+    pictures: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, slope: torch.Tensor
+) -> torch.Tensor:  # fmt: skip
+    """PReLU of a 3x3 convolution, see `convolution_triton.convolved`; in torch's own operators without a GPU."""
+    if pictures.is_cuda:
+        from gpupipe.engines.convolution_triton import convolved as ours  # noqa: PLC0415  only where triton is
+
+        return ours(pictures, weight, bias, slope)
+    taps = weight.view(3, 3, -1, weight.shape[1]).permute(3, 2, 0, 1)
+    done = functional.prelu(functional.conv2d(pictures, taps, bias, padding=1), slope)
+    return done.contiguous(memory_format=torch.channels_last)
+
+
+@convolved.register_fake
+def _(pictures: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:  # noqa: ARG001
+    shape = (pictures.shape[0], weight.shape[1], *pictures.shape[2:])
+    return torch.empty(shape, dtype=pictures.dtype, device=pictures.device, memory_format=torch.channels_last)
+
+
+class Convolved(nn.Module):
+    """Both layers in one."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+    slope: torch.Tensor
+
+    def __init__(self, convolution: nn.Conv2d, after: nn.PReLU) -> None:
+        super().__init__()
+        assert convolution.bias is not None, "see `_known`"
+        taps = convolution.weight.detach().permute(2, 3, 1, 0).reshape(-1, convolution.out_channels)
+        self.register_buffer("weight", taps.contiguous())
+        self.register_buffer("bias", convolution.bias.detach())
+        self.register_buffer("slope", after.weight.detach())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """N x C x H x W to N x O x H x W."""
+        made: torch.Tensor = torch.ops.gpupipe.convolved(x, self.weight, self.bias, self.slope)
+        return made
+
+
+def fused(network: nn.Module, profile: Profile) -> nn.Module:
+    """A copy with such pairs as one layer each; the network itself where there are none, or the device is no GPU."""
+    if not profile.device.startswith("cuda") or profile.precision == "fp32" or find_spec("triton") is None:
+        return network
+    return paired(network)
+
+
+def paired(network: nn.Module) -> nn.Module:
+    """`fused`, whatever the device is."""
+    if not any(_pairs(network)):
+        return network
+    with torch.inference_mode(mode=False), torch.no_grad():  # what is made under it has no version, which compilers ask
+        network = copy.deepcopy(network)
+        for layers, first, second in list(_pairs(network)):
+            convolution, after = layers[first], layers[second]
+            assert isinstance(convolution, nn.Conv2d), "see `_known`"
+            assert isinstance(after, nn.PReLU), "see `_known`"
+            layers[first], layers[second] = nn.Identity(), Convolved(convolution, after)
+    return network
+
+
+def _pairs(network: nn.Module) -> Iterator[tuple[nn.Sequential | nn.ModuleList, int, int]]:
+    """Lists of layers, and places in them of a convolution and of a PReLU that alone takes what it gives."""
+    for module in network.modules():
+        layers: nn.Sequential | nn.ModuleList
+        if isinstance(module, Graph):
+            layers, places = module.layers, module.followed()
+        elif isinstance(module, nn.Sequential):
+            layers, places = module, list(itertools.pairwise(range(len(module))))
+        else:
+            continue
+        yield from ((layers, a, b) for a, b in places if _known(layers[a], layers[b]))
+
+
+def _known(first: nn.Module, second: nn.Module) -> bool:
+    """Whether the kernel knows them."""
+    if not isinstance(first, nn.Conv2d) or not isinstance(second, nn.PReLU) or first.bias is None:
+        return False
+    shape = (first.kernel_size, first.stride, first.padding, first.dilation, first.groups, first.padding_mode)
+    channels, wide = first.in_channels, first.out_channels
+    fits = _fits(wide) and (_fits(channels) or channels <= _NARROW) and second.num_parameters == wide
+    return fits and shape == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros")
+
+
+def _fits(channels: int) -> bool:
+    return _LEAST <= channels <= _MOST and channels.bit_count() == 1

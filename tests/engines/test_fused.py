@@ -1,0 +1,107 @@
+"""Convolution and PReLU as one operator: the graph that is made of a network, and the kernel in Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.testing import assert_close
+
+from gpupipe.engines.base import Profile
+from gpupipe.engines.fused import Convolved, fused, paired
+from gpupipe.models.graph import Graph, Step
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def packed(weight: torch.Tensor) -> torch.Tensor:
+    return weight.permute(2, 3, 1, 0).reshape(-1, len(weight)).contiguous()
+
+
+def compare(device: str, sizes: tuple[tuple[int, int, int], ...], channels: tuple[tuple[int, int], ...]) -> None:
+    """The kernel against torch's own operators in float64, at most two steps of half precision apart."""
+    from gpupipe.engines.convolution_triton import convolved  # noqa: PLC0415  (reads the environment)
+
+    random = torch.Generator().manual_seed(2)
+    for count, height, width in sizes:
+        for deep, wide in channels:
+            x = torch.randn(count, deep, height, width, generator=random).to(device).half()
+            weight = (torch.randn(wide, deep, 3, 3, generator=random) / (9 * deep) ** 0.5).to(device).half()
+            bias, slope = (torch.randn(wide, generator=random).to(device).half() for _ in range(2))
+            wanted = functional.prelu(
+                functional.conv2d(x.double(), weight.double(), bias.double(), padding=1), slope.double()
+            )
+            got = convolved(x.contiguous(memory_format=torch.channels_last), packed(weight), bias, slope)
+            assert got.is_contiguous(memory_format=torch.channels_last)
+            assert torch.allclose(got.double(), wanted, rtol=2**-9, atol=2**-9), (count, height, width, deep, wide)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed; the gpu tests run the kernel")
+def test_kernel_in_the_interpreter() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", __file__],
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.gpu
+def test_kernel_on_the_gpu() -> None:
+    compare("cuda", ((1, 1080, 1920), (2, 33, 129)), ((3, 64), (64, 64), (16, 32)))
+
+
+def layers() -> list[nn.Module]:
+    """Pairs of every kind that is taken, and of some that are not."""
+    return [
+        nn.Conv2d(3, 16, 3, padding=1), nn.PReLU(16), nn.Conv2d(16, 32, 3, padding=1), nn.PReLU(32),
+        nn.Conv2d(32, 32, 3, padding=1, stride=2), nn.PReLU(32), nn.Conv2d(32, 24, 3, padding=1), nn.PReLU(24),
+        nn.Conv2d(24, 16, 3, padding=1), nn.PReLU(1), nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.PReLU(16),
+        nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 3, 3, padding=1),
+    ]  # fmt: skip
+
+
+def listed() -> Graph:
+    """The same as a list of steps; one value more is wanted, of a convolution that a PReLU follows."""
+    steps = [Step(layer, (str(n),), (str(n + 1),)) for n, layer in enumerate(layers())]
+    steps.append(Step(torch.add, ("15", "15"), ("out",)))
+    return Graph(["0"], ["out", "3"], steps, {}, {})
+
+
+@pytest.mark.parametrize(("make", "taken"), [(lambda: nn.Sequential(*layers()), 2), (listed, 1)])
+def test_pairs_that_the_kernel_knows_become_one_layer(make, taken: int) -> None:
+    torch.manual_seed(1)
+    network, x = nn.ModuleDict({"inner": make().eval()})["inner"], torch.rand(2, 3, 12, 20)
+    made = paired(network)
+    assert sum(isinstance(one, Convolved) for one in made.modules()) == taken
+    assert sum(isinstance(one, Convolved) for one in network.modules()) == 0, "a copy"
+    with torch.inference_mode():
+        assert_close(made(x), network(x), atol=1e-5, rtol=1e-4)
+
+
+def test_a_compiler_takes_it() -> None:
+    torch.manual_seed(1)
+    network, x = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.PReLU(16)).eval(), torch.rand(1, 3, 8, 12)
+    made = paired(network)
+    with torch.inference_mode():
+        compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
+        assert_close(compiled(x), network(x), atol=1e-5, rtol=1e-4)
+    torch.library.opcheck(torch.ops.gpupipe.convolved, (x, made[1].weight, made[1].bias, made[1].slope))
+
+
+def test_where_there_is_no_pair_the_network_stays_what_it_is() -> None:
+    plain = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU())
+    assert paired(plain) is plain
+    several = nn.Sequential(*layers())
+    assert fused(several, Profile(1, 8, 8, "fp32", "cpu")) is several
+
+
+if __name__ == "__main__":
+    compare("cpu", ((1, 3, 5), (2, 4, 131)), ((3, 16), (16, 16), (32, 16)))
