@@ -155,7 +155,7 @@ PHASES: dict[str, Phase] = {
     "x264": _matrix("x264", 90),
     "models": Phase(
         180,
-        _script("models", *_MODELS, "realesr-animevideov3-x2", "--pipeline", "700", device="cuda:0",
+        _script("models", *_MODELS, "realesr-animevideov3-x2", "--pipeline", "2400", device="cuda:0",
                 quick=(*_MODELS, "realesr-animevideov3-x2", *_SMALL, "--pipeline", "12", "--small")),
         verdicts.models,
     ),

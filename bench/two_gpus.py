@@ -3,7 +3,7 @@
     python bench/two_gpus.py [--devices cuda:0,cuda:1] [--frames 36000] [--runs 3] [--codec h264] [--encode mjpeg]
                              [--folder /dev/shm] [--json bench/results/two_gpus.json]
 
-Each run decodes a clip, warps it, lays an overlay over it, encodes (nvJPEG by default, quality 30, so that the disk has
+Each run decodes a clip, warps it, lays an overlay over it, encodes (nvJPEG by default, quality 5, so that the disk has
 little to do) and writes segments: by a process for each device, which one device gets too, so that both runs are alike.
 The processes stay from run to run, as their start would take most of the time; it is shown apart. The clock goes from
 the first segment that is handed out to the last one's record in the ledger; the whole run, with the join, is shown
@@ -53,7 +53,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 120.0
 """Seconds until a child has to be ready."""
 VIDEO = {
-    "mjpeg": {"codec": "mjpeg", "quality": 30},
+    "mjpeg": {"codec": "mjpeg", "quality": 5},
     "x264": {"encoder": "libx264", "preset": "ultrafast", "quality": 30},
 }
 STAGES = [
