@@ -39,6 +39,8 @@ def captured(call: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
 def run(config: Path, clip: Path, output: Path, *, device: str, cache: Path) -> dict[str, object]:
     """Frames, seconds until the first and frames a second from then on; or `failed`, the end of what was said.
 
+    And what explains a slow one: the engine of each network, notices of the plan, warnings of the run.
+
     `cache` is the folder that holds `gpupipe/` with weights and engines.
     """
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -50,9 +52,14 @@ def run(config: Path, clip: Path, output: Path, *, device: str, cache: Path) -> 
     )  # fmt: skip
     if done.returncode:
         return {"failed": done.stderr[-500:]}
-    result = json.loads(done.stdout)["result"]
+    told = json.loads(done.stdout)
+    result = told["result"]
     rate = result["frames"] / (result["seconds"] - result["startup"])
-    return {"frames": result["frames"], "startup": result["startup"], "rate": rate}
+    return {
+        "frames": result["frames"], "startup": result["startup"], "rate": rate,
+        "engines": {model["name"]: model["engine"] for model in told["models"]},
+        "warnings": [one["message"] for one in (*told["notices"], *told["warnings"])],
+    }  # fmt: skip
 
 
 def head(device: str) -> dict[str, object]:

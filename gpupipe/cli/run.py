@@ -83,7 +83,8 @@ def command(
     conclude(console, result, journal, audit)
     if as_json:
         warned = list(journal.entries.values())
-        console.json({"result": result, "notices": plan.warnings, "warnings": warned, "copies": audit})
+        told = {"result": result, "notices": plan.warnings, "warnings": warned, "copies": audit}
+        console.json({**told, "models": list(watch.models.values())})
     return WARNED if strict and (len(journal) or (audit is not None and not audit.within_limits)) else DONE
 
 

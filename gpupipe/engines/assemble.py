@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +14,7 @@ import torch
 from gpupipe.engines.base import Profile, dtype_of
 from gpupipe.engines.cache import EngineCache
 from gpupipe.engines.eager import Eager
-from gpupipe.engines.identity import digest_of, origin_of
+from gpupipe.engines.identity import digest_of, key_of, origin_of
 from gpupipe.engines.running import Running, pixel_bytes
 from gpupipe.engines.select import Selector, candidates, named
 from gpupipe.engines.sizes import Shape, Sizes, choose_sizes
@@ -24,7 +26,7 @@ from gpupipe.models.load import load
 from gpupipe.models.quantised import quantised
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from torch import nn
 
@@ -33,8 +35,12 @@ if TYPE_CHECKING:
     from gpupipe.models.card import Card
     from gpupipe.models.recipe import Recipe
 
+    _Known = Callable[[Profile, Callable[[], float]], float]
+    """What a profile takes, measured by the second, where nobody knows."""
+
 _PROBE = {"cpu": 32, "cuda": 256}
 """Side of the picture that a network's memory is measured with."""
+_BYTES = "bytes.json"
 _PLENTY = 1 << 16
 """Bytes for each input pixel that no network takes."""
 
@@ -77,9 +83,10 @@ def assemble(
     digest = "" if candidates(wanted.engine, device) == (named("eager"),) else digest_of(bound, origin_of(card, files))
     network = bound.to(device, dtype_of(wanted.precision))
     shape = Shape(source.height, source.width, card.scale, card.halo, card.multiple, card.minimum)
-    sizes = _sizes(network, shape, wanted, device)
+    cache = EngineCache(folder.engines(), say=told.say)
+    sizes = _sizes(network, shape, wanted, device, partial(_kept, cache, digest) if digest else _anew)
     selector = Selector(
-        network, digest, wanted.engine, EngineCache(folder.engines(), say=told.say),
+        network, digest, wanted.engine, cache,
         say=lambda line: told.say(f"{card.name}: {line}"),
         warn=lambda line: told.warn("engine-left-out", f"{card.name}: {line}"),
     )  # fmt: skip
@@ -96,17 +103,17 @@ def assemble(
     return running
 
 
-def _sizes(network: nn.Module, shape: Shape, wanted: Wanted, device: str) -> Sizes:
+def _sizes(network: nn.Module, shape: Shape, wanted: Wanted, device: str, known: _Known) -> Sizes:
     if wanted.exact:
         assert wanted.batch != "auto", "it was chosen"
         return Sizes(wanted.tile if isinstance(wanted.tile, int) else None, wanted.batch)
-    measured = _measured(network, shape, wanted, device)
+    measured = _measured(network, shape, wanted, device, known)
     return choose_sizes(
         shape, rows=wanted.rows, room=wanted.room, pixel_bytes=measured, tile=wanted.tile, batch=wanted.batch
     )
 
 
-def _measured(network: nn.Module, shape: Shape, wanted: Wanted, device: str) -> float:
+def _measured(network: nn.Module, shape: Shape, wanted: Wanted, device: str, known: _Known) -> float:
     """Bytes for each input pixel; not measured where nothing depends on it."""
     pixels = shape.height * shape.width * wanted.rows
     plenty = device == "cpu" and wanted.room is not None and pixels * _PLENTY <= wanted.room and wanted.rows == 1
@@ -116,5 +123,25 @@ def _measured(network: nn.Module, shape: Shape, wanted: Wanted, device: str) -> 
     profile, part = Profile(1, side, side, wanted.precision, device), 1.0
     if device == "cpu" and wanted.precision != "fp32":  # takes the CPU a hundred times as long, and half the bytes
         profile, network, part = replace(profile, precision="fp32"), copy.deepcopy(network).float(), 0.5
-    with torch.inference_mode():
-        return part * pixel_bytes(Eager().load(network, profile, Path()), profile)
+
+    def measure() -> float:
+        with torch.inference_mode():
+            return part * pixel_bytes(Eager().load(network, profile, Path()), profile)
+
+    return known(profile, measure)
+
+
+def _anew(profile: Profile, measure: Callable[[], float]) -> float:
+    del profile
+    return measure()
+
+
+def _kept(cache: EngineCache, digest: str, profile: Profile, measure: Callable[[], float]) -> float:
+    """As it was measured before: to measure it loads libraries that an engine may do without, which takes seconds."""
+    key = key_of(digest, profile, "memory", 1, Eager().versions())
+    place, _ = cache.entry(key, lambda new: _write(new / _BYTES, measure()))
+    return float(json.loads((place / _BYTES).read_text(encoding="utf-8")))
+
+
+def _write(path: Path, value: float) -> None:
+    path.write_text(json.dumps(value), encoding="utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import av
 import numpy as np
 import pytest
@@ -74,8 +76,9 @@ def test_memory_that_runs_out_in_mid_run_costs_no_frame(cli, job, clip, tmp_path
         return limited
 
     monkeypatch.setattr(Eager, "load", load)
-    shown = cli("run", config(job, codec, end="0.2"), clip, narrow, "--device", "cpu")
+    shown = cli("run", config(job, codec, end="0.2"), clip, narrow, "--device", "cpu", "--json")
     assert shown.code == 0, shown.err
+    assert [(model["name"], model["engine"]) for model in json.loads(shown.out)["models"]] == [(SR, "eager in fp32")]
     said = f"warning: {SR}: out of memory with whole pictures, 1 at once; it goes on with tiles of 64, 1 at once"
     assert said in shown.err
     ours, wanted = pictures(narrow), pictures(whole)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
 from gpupipe.device.room import taken_by
 from gpupipe.engines import assemble
 from gpupipe.engines.assemble import Wanted
+from gpupipe.engines.cache import EngineCache
 from gpupipe.engines.sizes import Shape
 
 HD = Shape(1080, 1920, 1, 2)
@@ -30,9 +33,9 @@ class Chain(torch.nn.Module):
 
 
 def test_bytes_for_each_pixel_are_those_that_live_at_once():
-    found = assemble._measured(Chain(), HD, Wanted(room=1 << 30), "cpu")
+    found = assemble._measured(Chain(), HD, Wanted(room=1 << 30), "cpu", assemble._anew)
     assert found == pytest.approx(2 * 16 * 4, rel=0.01)
-    half = assemble._measured(Chain().half(), HD, Wanted(precision="fp16", room=1 << 30), "cpu")
+    half = assemble._measured(Chain().half(), HD, Wanted(precision="fp16", room=1 << 30), "cpu", assemble._anew)
     assert half == pytest.approx(found / 2, rel=0.01)
 
 
@@ -47,7 +50,20 @@ def test_bytes_for_each_pixel_are_those_that_live_at_once():
 )
 def test_where_nothing_depends_on_it_nothing_is_measured(shape, wanted, monkeypatch):
     monkeypatch.setattr(assemble, "pixel_bytes", lambda *_: pytest.fail("measured"))
-    assert assemble._measured(Chain(), shape, wanted, "cpu") == 1.0
+    assert assemble._measured(Chain(), shape, wanted, "cpu", assemble._anew) == 1.0
+
+
+def test_it_is_measured_once_for_each_network_and_kept(monkeypatch, tmp_path):
+    found = assemble._measured(Chain(), HD, Wanted(room=1 << 30), "cpu", assemble._anew)
+    first, second = (partial(assemble._kept, EngineCache(tmp_path), digest) for digest in ("a", "b"))
+    wanted = Wanted(room=1 << 30)
+    assert assemble._measured(Chain(), HD, wanted, "cpu", first) == found
+    monkeypatch.setattr(assemble, "pixel_bytes", lambda *_: 7.0)
+    assert assemble._measured(Chain(), HD, wanted, "cpu", first) == found
+    assert assemble._measured(Chain(), HD, wanted, "cpu", second) == 7.0
+    (kept,) = [path for path in tmp_path.glob("*/bytes.json") if float(path.read_text()) == found]
+    kept.write_text("9.0")  # as no whole entry is
+    assert assemble._measured(Chain(), HD, wanted, "cpu", first) == 7.0
 
 
 def test_tensors_that_were_there_before_do_not_count():
