@@ -24,7 +24,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does; read when torch is loaded
@@ -44,6 +44,9 @@ from gpupipe.journal import Journal
 from gpupipe.models import folder
 from gpupipe.models.card import find
 from gpupipe.models.fetch import fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 STILL = ROOT.parent / "shared" / "corpus" / "faces" / "astronaut_512.png"
 CYCLE = 60
@@ -115,40 +118,50 @@ def stage_of(every: int, engine: str, args: argparse.Namespace, *, graphs: bool 
     return stage
 
 
-def row(faces: int, every: int, engine: str, args: argparse.Namespace) -> Row:
-    """Times one way."""
-    made = Row(faces, every, engine)
+def rows(every: int, engine: str, args: argparse.Namespace) -> Iterator[Row]:
+    """Times one way with each number of faces."""
     try:
-        stage = stage_of(every, engine, args)
-        rgb = pictures(args.face, faces, size_of(args), args.batch).to(args.device)
-        rgb = rgb if args.device == "cpu" else rgb.half()
-        line, memory = stage._line, stage.remember()  # noqa: SLF001  its parts are timed
-        sight = line._sight  # noqa: SLF001
-        from gpupipe.faces.detect import shown  # noqa: PLC0415
-
-        def used(stage: Any, memory: Any) -> None:
-            stage.follow((rgb,), memory)
-
-        for _ in range(3):  # so that every face has a past
-            used(stage, memory)
-        _, chosen = line.look(rgb, memory.tensors, 0)
-        made.found = float(chosen.sum()) / len(rgb)
-        past = memory.tensors  # `steady` is off: all of it is sight's
-        small = shown(rgb, sight.how.look)
-        each = 1000 / len(rgb)
-        made.detect_ms = each * seconds_of(lambda: sight._detector(small), args.device)  # noqa: SLF001
-        made.sight_ms = each * seconds_of(lambda: sight(rgb, past, 0), args.device)
-        made.stage_ms = each * seconds_of(lambda: used(stage, memory), args.device)
-        if args.device != "cpu":
-            stage = stage_of(every, engine, args, graphs=True)
-            memory = stage.remember()
-            for _ in range(3):
-                used(stage, memory)
-            made.stage_graph_ms = each * seconds_of(lambda: used(stage, memory), args.device)
-        made.rate = 1000 / (made.stage_graph_ms or made.stage_ms)
+        plain = stage_of(every, engine, args)
+        graphed = None if args.device == "cpu" else stage_of(every, engine, args, graphs=True)
     except (GpupipeError, RuntimeError) as error:
-        made.failed = str(error).strip().partition("\n")[0]
-    return made
+        yield from (Row(faces, every, engine, failed=_line(error)) for faces in args.faces)
+        return
+    for faces in args.faces:
+        made = Row(faces, every, engine)
+        rgb = pictures(args.face, faces, size_of(args), args.batch).to(args.device)
+        try:
+            _timed(made, plain, graphed, rgb if args.device == "cpu" else rgb.half())
+        except (GpupipeError, RuntimeError) as error:
+            made.failed = _line(error)
+        yield made
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _timed(made: Row, plain: Any, graphed: Any, rgb: torch.Tensor) -> None:
+    from gpupipe.faces.detect import shown  # noqa: PLC0415
+
+    each, device = 1000 / len(rgb), str(rgb.device)
+
+    def used(stage: Any) -> tuple[float, Any]:
+        """Milliseconds a frame, once every face has a past; and that past."""
+        memory = stage.remember()
+        for _ in range(3):
+            stage.follow((rgb,), memory)
+        return each * seconds_of(lambda: stage.follow((rgb,), memory), device), memory
+
+    line, sight = plain._line, plain._line._sight  # noqa: SLF001  its parts are timed
+    made.stage_ms, memory = used(plain)
+    made.found = float(line.look(rgb, memory.tensors, 0)[1].sum()) / len(rgb)
+    past = memory.tensors  # `steady` is off: all of it is sight's
+    small = shown(rgb, sight.how.look)
+    made.detect_ms = each * seconds_of(lambda: sight._detector(small), device)  # noqa: SLF001
+    made.sight_ms = each * seconds_of(lambda: sight(rgb, past, 0), device)
+    if graphed is not None:
+        made.stage_graph_ms, _ = used(graphed)
+    made.rate = 1000 / (made.stage_graph_ms or made.stage_ms)
 
 
 def pipeline(faces: int, engine: str, args: argparse.Namespace, scratch: Path, *, built: bool) -> dict[str, object]:
@@ -237,11 +250,11 @@ def main() -> None:
             keep(args.json, report)
         print("faces every  engine       found   detect    sight    stage   graphs  frames/s   (ms a frame)")
         with torch.inference_mode():
-            for engine, every, faces in itertools.product(args.engines, args.every, args.faces):
-                made = row(faces, every, engine, args)
-                print(words(made), flush=True)
-                report["rows"].append(asdict(made))
-                keep(args.json, report)
+            for engine, every in itertools.product(args.engines, args.every):
+                for made in rows(every, engine, args):
+                    print(words(made), flush=True)
+                    report["rows"].append(asdict(made))
+                    keep(args.json, report)
 
 
 if __name__ == "__main__":

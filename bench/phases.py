@@ -161,8 +161,8 @@ PHASES: dict[str, Phase] = {
     ),
     "faces": Phase(
         180,
-        _script("faces", *_FACES, "--faces", "1", "--every", "1", "--engines", "tensorrt", "eager", "--pipeline",
-                "9000", quick=(*_FACES, "--faces", "1", *_FEW), device="cuda:0"),
+        _script("faces", *_FACES, "--faces", "1", "--engines", "tensorrt", "eager", "--pipeline", "9000",
+                quick=(*_FACES, "--faces", "1", *_FEW), device="cuda:0"),
         verdicts.faces,
     ),
     "models-others": Phase(
@@ -177,17 +177,24 @@ PHASES: dict[str, Phase] = {
                 quick=(*_FACES, "--faces", "0", "4", *_FEW), result="faces-more", device="cuda:0"),
         verdicts.faces_more,
     ),
+    "faces-inductor": Phase(
+        200,
+        _script("faces", *_FACES, "--faces", "1", "4", "8", "--engines", "inductor", result="faces-inductor",
+                quick=(*_FACES, "--faces", "1", *_FEW), device="cuda:0"),
+        verdicts.faces_more,
+    ),
+    "faces-cpu": Phase(
+        90,
+        _script("faces", *_FACES, "--faces", "1", "4", "8", "--engines", "eager", "--batch", "1", "--pipeline", "60",
+                "--device", "cpu", quick=(*_FACES, "--faces", "1", *_FEW, "--device", "cpu"), result="faces-cpu",
+                device=""),
+        verdicts.faces_more,
+    ),
     "observers": Phase(
         80,
         _script("observers", "--rounds", "3", "--shares", "1", "--frames", "9000",
                 quick=("--rounds", "1", "--shares", "1", "--frames", "50")),
         verdicts.observers,
-    ),
-    "sr-variants": Phase(
-        150,
-        _script("sr_variants", "--cache", "CACHE", device="cuda:0", result="sr-variants",
-                quick=("--cache", "CACHE", "--size", "64x48", "--variants", "eager")),
-        verdicts.variants,
     ),
     "warp": Phase(25, _script("warp", quick=("--size", "64x48")), verdicts.warp),
     "two-gpus": Phase(

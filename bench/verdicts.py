@@ -132,13 +132,6 @@ def engines(found: Found) -> Iterator[Verdict]:
             yield Verdict("4.6", what, row["decibels"], 50)
 
 
-def variants(found: Found) -> Iterator[Verdict]:
-    """Of bench/sr_variants.py."""
-    for made in found.get("rows", []):
-        what = f"SR x2, {made['variant']}" + (f": {made['failed'][:40]}" if made["failed"] else " over eager")
-        yield Verdict("4.4", what, made["times_eager"], 2.2 if made["engine"] != "eager" else None)
-
-
 def faces(found: Found) -> Iterator[Verdict]:
     """Of bench/faces.py with one face."""
     runs = found.get("pipeline", [])
