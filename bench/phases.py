@@ -148,7 +148,7 @@ PHASES: dict[str, Phase] = {
     ),
     "profile-prores": _profile("profile-prores", "prores_torch"),
     "h264": _matrix("h264", 155),
-    "hevc": _matrix("hevc", 110),
+    "hevc": _matrix("hevc", 165),
     "growth": Phase(110, _pytest("growth", *ALONE), verdicts.tests),
     "profile-mjpeg": _profile("profile-mjpeg", "mjpeg"),
     "hevc10-4k": _matrix("hevc10-4k", 95),
