@@ -182,8 +182,18 @@ class LibavEncoder:
             frame.pict_type = 0  # a decoded frame carries the source's picture type, which encoders would follow
             if row < len(batch.durations):
                 self._durations[pts] = batch.durations[row]
-            packets += self._timed(self._encoded(self._with_fields(frame), f"pts {pts}"))
+            packets += self._timed(self._encoded(self._tagged(self._with_fields(frame)), f"pts {pts}"))
         return packets
+
+    def _tagged(self, frame: av.VideoFrame) -> av.VideoFrame:
+        """Says the colour on the frame too: prores_ks, PNG and others write what stands there, not on their context.
+
+        A frame made from planes says nothing by itself, nor does one of a source whose container alone says it.
+        """
+        color = self.settings.input_format.color
+        frame.colorspace, frame.color_range = int(color.matrix), AV_RANGE[color.range]
+        frame.color_trc, frame.color_primaries = color.transfer, color.primaries
+        return frame
 
     def _frame(self, batch: FrameBatch, row: int) -> av.VideoFrame:
         native = batch.native
