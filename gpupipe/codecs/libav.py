@@ -157,7 +157,9 @@ class LibavEncoder:
         context.thread_type = "AUTO"
         if s.encoder == "mjpeg" and s.bitrate is None:  # libav gives it one thread, for a rate control that is not used
             context.thread_count = min(os.cpu_count() or 1, JPEG_THREADS)
-        context.flags |= FLAG_GLOBAL_HEADER | (FLAG_INTERLACED if source.interlaced else 0)
+        # libav's mjpeg refuses to be told of fields; what it codes are the woven lines, which keep them.
+        told = source.interlaced and s.encoder != "mjpeg"
+        context.flags |= FLAG_GLOBAL_HEADER | (FLAG_INTERLACED if told else 0)
         context.field_order = FIELD_ORDERS.index(source.field_order)
         rate_control(context, s)
         if s.codec == "hevc":

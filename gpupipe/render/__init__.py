@@ -181,7 +181,7 @@ def _one_session(
         writer.encode(batch)
         meter.count(batch.valid, batch.pts[-1], batch.time_base)
     writer.finish()
-    session.feed.check(pictures.decoded, meter.shown)
+    session.feed.check(pictures.decoded, meter.shown - pictures.repeated + pictures.dropped)
     return Tally(pictures.decoded, pictures.repeated, pictures.dropped)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gpupipe.errors import MediaError, SourceError, StoppedError
 from gpupipe.media.segments import twin
+from gpupipe.media.timeline import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +44,7 @@ class Feed:
         self._peeked: list[Packet] = []
         self._fed = False
         self._discarded = 0
+        self._promised: Promised | None = Promised(plan)
         self.past_end = False
         """See `pictures.Packets`; what other streams still hold is handed on all the same."""
 
@@ -76,6 +81,8 @@ class Feed:
             self._journal.warn("no-initial-keyframe", message, place=f"pts {packet.pts}")
         self._fed = True
         self._discarded += packet.is_discard
+        if self._promised is not None and not self._promised.add(packet):
+            self._promised = None
 
     def _long_past_end(self, packet: Packet) -> bool:
         at = packet.dts if packet.dts is not None else packet.pts
@@ -90,11 +97,41 @@ class Feed:
             raise (SourceError if decoded == 0 else MediaError)(
                 what, where=str(plan.source.path), hint="see `gpupipe probe`"
             )
-        if promised and plan.start_pts is None and plan.end_pts is None:
-            missing = promised - self._discarded - decoded
-            if missing > 0:
-                message = f"only {decoded} of the {promised} frames that the container promises could be decoded"
-                self._journal.warn("frames-missing", message)
+        ranged = plan.start_pts is not None or plan.end_pts is not None
+        if promised and not ranged:
+            many, whose = promised - self._discarded, "that the container promises"
+            seen, told = decoded, promised
+        elif self._promised is not None:
+            many, whose = self._promised.pictures, "of the range" if ranged else "of the file"
+            seen, told = shown, many
+        else:
+            return
+        fields = plan.source.video.format.interlaced and abs(many - 2 * seen) <= 1  # each is counted as a picture
+        if many > seen and not fields:
+            self._journal.warn("frames-missing", f"only {seen} of the {told} frames {whose} could be decoded")
+
+
+class Promised:
+    """How many pictures the packets of a run should show: of a range, and of containers that have no count."""
+
+    def __init__(self, plan: Plan) -> None:
+        video = plan.source.video
+        self._window = Window(plan.start_pts, plan.end_pts)
+        self._field = 1 / (2 * video.rate * video.time_base) if video.format.interlaced else None
+        self._whole, self._fields = array("q"), array("q")
+
+    def add(self, packet: Packet) -> bool:
+        """False for a packet without a time, from which on nothing is known."""
+        if packet.pts is None:
+            return packet.size == 0
+        if packet.size and not packet.is_discard and self._window.holds(packet.pts):
+            (self._fields if packet.duration == self._field else self._whole).append(packet.pts)
+        return True
+
+    @property
+    def pictures(self) -> int:
+        """A field is half a picture; packets of one time may be one, of which an encoder hides the other."""
+        return int(np.unique(self._whole).size + np.unique(self._fields).size // 2)
 
 
 def check_stop(stop: StopFlag) -> None:

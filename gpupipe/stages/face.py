@@ -84,7 +84,7 @@ class Face(base.Stage):
         return self.settings.align.extent or (_HIDDEN if self.settings.hides else 1.0)
 
     def output_format(self, source: FrameFormat) -> FrameFormat:
-        """The source's own. Raises PlanError where a network or its weights are not there or do not fit."""
+        """The source's own. Raises PlanError where nothing is asked for, or a network does not fit or is not there."""
         card_of(self.settings.detect.card, "face-detection", f"{_WHERE}.detect.card")
         if self.identifies:
             card_of(self.settings.track.card, "face-embedding", f"{_WHERE}.track.card")
@@ -92,6 +92,12 @@ class Face(base.Stage):
         if isinstance(select, Select) and select.reference is not None and not Path(select.reference).is_file():
             raise PlanError(f"there is no picture {select.reference}", where=f"{_WHERE}.select.reference")
         self.cut()
+        if not self.settings.operate and not self.settings.debug:
+            raise PlanError(
+                "nothing is to be done with the faces that are found",
+                where=f"{_WHERE}.operate",
+                hint="give `operate: [pixelate]`, blur, fill, generate or enhance; `debug: true` shows them",
+            )
         return source
 
     @property

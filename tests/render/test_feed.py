@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import av
 import pytest
 
+from gpupipe.codecs.libav import LibavDecoder
 from gpupipe.config import parse_config
 from gpupipe.journal import Journal
 from gpupipe.media.demux import Demuxer
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
+from gpupipe.render import render
 from gpupipe.render.feed import Feed
 from gpupipe.render.reading import Whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from gpupipe.codecs.base import Packet
+    from gpupipe.frame import FrameBatch
     from gpupipe.plan import Plan
 
 
@@ -84,3 +89,43 @@ def test_no_key_frame_no_look(clip: Path, tmp_path: Path, ffmpeg) -> None:
     assert [data(p)[2] for p in reading.read(None)].count(True) == 3
     assert journal.entries["no-initial-keyframe"].count == 1
     reading.close()
+
+
+@pytest.mark.parametrize("more", [{}, {"range": {"start": 0.7, "end": 1.5}}])
+@pytest.mark.parametrize("stages", [[], [{"fps": {"rate": "10"}}]])
+def test_pictures_that_packets_promised_and_nobody_showed_are_told(
+    clip: Path, tmp_path: Path, monkeypatch, more: dict, stages: list
+) -> None:
+    """In one piece, of a range, or of a container without a count: as segments tell it."""
+    whole = 48 if not more else 19
+    plan = replace(plan_of(clip, **more, stages=stages), output=tmp_path / "out.mp4")
+    journal = Journal()
+    render(plan, overwrite=False, journal=journal, stop=threading.Event())
+    assert "frames-missing" not in journal.entries
+
+    decode = LibavDecoder.decode
+    hidden: list[int] = []
+
+    def blind(self: LibavDecoder, packet: Packet | None) -> Iterator[FrameBatch]:
+        for batch in decode(self, packet):
+            if batch.pts[0] in (1000, 1042, 1083):
+                hidden.append(batch.pts[0])
+            else:
+                yield batch
+
+    monkeypatch.setattr(LibavDecoder, "decode", blind)
+    render(plan, overwrite=True, journal=journal, stop=threading.Event())
+    assert len(hidden) == 3
+    where = "range" if more else "file"
+    message = journal.entries["frames-missing"].message
+    assert message == f"only {whole - 3} of the {whole} frames of the {where} could be decoded"
+
+
+def test_fields_that_a_container_counts_as_pictures_are_not_missing(corpus: Path, tmp_path: Path) -> None:
+    """A field-coded stream: each field has a packet, two of them are a picture."""
+    source = corpus / "files/avchd_1080i50_field_coded_ac3_pgs.mts"
+    out: dict[str, object] = {"video": {"codec": "ffv1"}, "audio": "none", "subtitles": "none", "metadata": "none"}
+    plan = make_plan(parse_config({"segments": "off", "output": out}), probe(source), tmp_path / "o.mkv", device="cpu")
+    journal = Journal()
+    assert render(plan, overwrite=False, journal=journal, stop=threading.Event()).frames == 13
+    assert "frames-missing" not in journal.entries

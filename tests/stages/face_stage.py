@@ -25,7 +25,7 @@ ANONYMISE = {
 
 def made(settings: dict, size: tuple[int, int]) -> object:
     kind = stages.load("face")
-    stage = kind(kind.Settings.model_validate(settings))
+    stage = kind(kind.Settings.model_validate(settings if settings.get("operate") else settings | {"debug": True}))
     source = picture("rgbf32", *size)
     assert stage.output_format(source) == source
     stage.prepare(source)

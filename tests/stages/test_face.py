@@ -315,6 +315,9 @@ def test_the_plan_says_what_is_done() -> None:
         plan("face", {"detect": {"card": "dlib-face-embedding"}}, picture("rgbf32", 640, 360))
     with pytest.raises(PlanError, match="there is no card"):
         plan("face", {"operate": [{"generate": {"card": "nothing"}}]}, picture("rgbf32", 640, 360))
+    with pytest.raises(PlanError, match=r"stages\.face\.operate: .*nothing.*pixelate"):
+        plan("face", {}, picture("rgbf32", 640, 360))
+    plan("face", {"debug": True}, picture("rgbf32", 640, 360))
 
 
 @pytest.mark.parametrize(
