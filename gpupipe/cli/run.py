@@ -15,6 +15,7 @@ from gpupipe.cli.observe import Observer, exporting, listening_at, observing, re
 from gpupipe.cli.options import as_json, job
 from gpupipe.cli.progress import pace, reporting
 from gpupipe.cli.stop import stopping
+from gpupipe.device.meanwhile import load_meanwhile
 from gpupipe.journal import Journal
 from gpupipe.render import Watch, render
 from gpupipe.render.audit import CopyAudit
@@ -62,6 +63,7 @@ def command(
     finished segments (`resume` in the config) is gone on with by the same command.
     """
     console.quiet, console.json_log = quiet, log == "json"
+    load_meanwhile("torch")
     if log_file is not None:
         console.log_to(log_file, config)
     stop = Event()

@@ -114,6 +114,7 @@ def same_context(*, clean_after_error: bool = False) -> Iterator[None]:
 def primary_context(gpu: int) -> int:
     """The CUcontext that CUDA's runtime, and so torch, uses on a GPU; it stays until the process ends."""
     cuda, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
+    cuda.cuInit(0)  # nothing where it was done
     cuda.cuDeviceGet(ctypes.byref(device), gpu)
     cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
     return context.value or 0

@@ -6,6 +6,7 @@ GPU's context unusable, or ends its process, must not reach the others.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpupipe.device import enter_device
+from gpupipe.device.meanwhile import load_meanwhile
 from gpupipe.errors import DeviceError, GpupipeError, first_line
 from gpupipe.media.output import describe_os_error
 from gpupipe.plan.placed import placed, with_places
@@ -202,7 +205,11 @@ class Child:
 def serve(there: Connection, plan: dict[str, Any], digest: str, folder: str, device: str) -> None:
     """What a child does until it is told to end, or whoever started it is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    gc.set_threshold(100_000, 20, 20)  # as the command line does
+    load_meanwhile("torch")
     mine = with_places(placed(load(plan, "the plan"), device))
+    with suppress(OSError):  # no driver: whoever opens lanes says so
+        enter_device(device)  # the GPU's context, beside torch
     store = Folder(mine, digest, Path(folder))
     warm, sending, over = Warm(mine, store), threading.Lock(), threading.Event()
 

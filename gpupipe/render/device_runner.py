@@ -109,7 +109,8 @@ class DeviceRunner:
         self._opened = ExitStack()
 
     def open(self) -> None:
-        """See `SegmentWorker`."""
+        """See `SegmentWorker`; others may be opened meanwhile, in threads of their own."""
+        enter_device(self._plan.device)
         video = self._plan.source.video
         self._reading = open_reading(self._plan, self._journal, self._stop)
         self._opened.callback(self._reading.close)

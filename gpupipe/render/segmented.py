@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from gpupipe.plan import Plan
     from gpupipe.render.guard import Guard
     from gpupipe.render.progress import Meter, StopFlag
+
+OPENING = 8
+"""Decoder sessions that are opened at once: each spends its time in the driver."""
 
 
 def in_lanes(plan: Plan) -> bool:
@@ -125,11 +130,23 @@ def start_lanes(
         lanes = [(f"runner-{n}", partial(_work_and_leave, board, *pair)) for n, pair in enumerate(pairs)]
     for worker in workers:
         stack.callback(worker.close)
-        worker.open()
+    open_all(workers, OPENING if plan.decoder == "nvdec" else 1)
     stack.enter_context(crew)
     for name, work in lanes:
         crew.start(name, work)
     return board
+
+
+def open_all(workers: Sequence[SegmentWorker], threads: int) -> None:
+    """Opens workers, so many side by side; raises the first one's error when none is at it any more."""
+    if threads == 1:
+        for worker in workers:
+            worker.open()
+        return
+    with ThreadPoolExecutor(threads, "open") as pool:
+        opening = [pool.submit(copy_context().run, worker.open) for worker in workers]
+    for one in opening:
+        one.result()
 
 
 def _work(board: Board, worker: SegmentWorker, notes: Notes) -> None:
