@@ -6,7 +6,7 @@ import re
 import struct
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import av
 import av.filter
@@ -32,6 +32,21 @@ IDENTITY = (1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
 _DYNAMIC = ("DYNAMIC_HDR_PLUS", "DYNAMIC_HDR_VIVID", "DOVI_RPU_BUFFER", "DOVI_METADATA")
 
 
+class Colors(NamedTuple):
+    """By the numbers of H.273; range by libav's (0 unknown, 1 limited, 2 full)."""
+
+    matrix: int
+    transfer: int
+    primaries: int
+    range: int
+
+
+def colors_of(tagged: av.VideoFrame | av.VideoCodecContext) -> Colors:
+    """What a frame says, or a stream's context now."""
+    said = (tagged.colorspace, tagged.color_trc, tagged.color_primaries, tagged.color_range)
+    return Colors(*(int(one) for one in said))
+
+
 @dataclass(frozen=True, slots=True)
 class FirstPicture:
     """The first picture that decodes."""
@@ -41,13 +56,15 @@ class FirstPicture:
     """Packets before it that gave an error instead of a picture."""
     side_data: dict[str, bytes]
     """By libav's name, such as MASTERING_DISPLAY_METADATA."""
+    stated: Colors
+    """What the container says of colour; decoders write over it, some with nothing."""
 
 
 def first_picture(container: InputContainer, stream: av.VideoStream, where: str) -> FirstPicture:
     """Decodes up to the first picture, on one thread. Raises SourceError where there is none."""
     context = stream.codec_context
     context.thread_type, context.thread_count = ThreadType.NONE, 1
-    failed = tried = 0
+    stated, failed, tried = colors_of(context), 0, 0
     try:
         for packet in container.demux(stream):
             tried += 1
@@ -57,7 +74,7 @@ def first_picture(container: InputContainer, stream: av.VideoStream, where: str)
                 failed += 1
                 frames = []
             if frames:
-                return FirstPicture(frames[0], failed, side_data(frames[0]))
+                return FirstPicture(frames[0], failed, side_data(frames[0]), stated)
             if tried >= PATIENCE:
                 break
     except av.FFmpegError:

@@ -14,7 +14,15 @@ from gpupipe.errors import SourceError
 from gpupipe.format import FIELD_ORDERS, FieldOrder, FrameFormat
 from gpupipe.media.container import StreamNotes, clean_tags, open_input, stream_notes
 from gpupipe.media.layout import layout_of
-from gpupipe.media.picture import FirstPicture, display_matrix, embedded_timecode, first_picture, hdr, shown_info
+from gpupipe.media.picture import (
+    FirstPicture,
+    colors_of,
+    display_matrix,
+    embedded_timecode,
+    first_picture,
+    hdr,
+    shown_info,
+)
 from gpupipe.media.pixels import nearest_pixels
 from gpupipe.media.source import SourceInfo, StreamInfo, StreamKind, VideoInfo
 
@@ -123,7 +131,7 @@ def _video(
     if untimed:
         notes.append(f"it has no timestamps; pictures are timed by {rate} frames a second")
     location, order = shown_info(frame)
-    color, unknown = _color(frame, context, location)
+    color, unknown = _color(picture, context, location)
     video = VideoInfo(
         index=stream.index,
         codec=context.codec.canonical_name,
@@ -167,16 +175,24 @@ def _cut_off(stream: av.VideoStream, size: int) -> tuple[str, ...]:
 
 
 def _color(
-    frame: av.VideoFrame, context: av.VideoCodecContext, location: str | None
+    picture: FirstPicture, context: av.VideoCodecContext, location: str | None
 ) -> tuple[ColorSpec, tuple[str, ...]]:
-    """Colour tags: the decoded picture's own, else the stream's. A yuvj format is full range whatever the tags say."""
-    matrix = frame.colorspace if frame.colorspace != UNSPECIFIED else context.colorspace
+    """Colour tags: the decoded picture's own, else the bitstream's, else the container's.
+
+    0 says nothing (ProRes writes it), but that the matrix of R'G'B' is none. A yuvj format is full range whatever the
+    tags say.
+    """
+    said = (colors_of(picture.frame), colors_of(context), picture.stated)
+    silent = ({UNSPECIFIED, 0} - ({0} if picture.frame.format.is_rgb else set()), {UNSPECIFIED, 0}, {UNSPECIFIED, 0})
+    matrix, transfer, primaries = (
+        next((one[n] for one in said if one[n] not in silent[n]), UNSPECIFIED) for n in range(3)
+    )
     notes = () if matrix in set(Matrix) else (f"matrix {matrix} is not known here and counts as unspecified",)
-    value = 2 if frame.format.name.startswith("yuvj") else int(frame.color_range or context.color_range)
+    value = 2 if picture.frame.format.name.startswith("yuvj") else next((one.range for one in said if one.range), 0)
     spec = ColorSpec(
         matrix=Matrix.UNSPECIFIED if notes else Matrix(matrix),
-        transfer=int(frame.color_trc if frame.color_trc != UNSPECIFIED else context.color_trc),
-        primaries=int(frame.color_primaries if frame.color_primaries != UNSPECIFIED else context.color_primaries),
+        transfer=transfer,
+        primaries=primaries,
         range={1: Range.LIMITED, 2: Range.FULL}.get(value),
         chroma_location=ChromaLocation(location) if location else None,
     )

@@ -376,3 +376,23 @@ def test_packets_that_fail_before_the_first_picture_are_counted(tmp_path, ffmpeg
     path.write_bytes(data)
     with open_input(path) as container:
         assert first_picture(container, main_video(container, str(path)), str(path)).skipped == 2
+
+
+@pytest.mark.parametrize("nothing", [0, 2])
+def test_colour_that_the_container_alone_says_is_kept(nothing, ffmpeg, tmp_path):
+    """Many ProRes files tag `colr` and leave 0 or 2 in each frame's header, which decoders write over it."""
+    path = tmp_path / "tagged.mov"
+    tags = ("-color_primaries", "bt2020", "-color_trc", "smpte2084", "-colorspace", "bt2020nc", "-color_range", "tv")
+    picture = "color=gray:s=64x64:d=0.2,setparams=color_primaries=bt2020:color_trc=smpte2084:colorspace=bt2020nc"
+    ffmpeg("-f", "lavfi", "-i", picture, "-c:v", "prores_ks", "-pix_fmt", "yuv444p10le", *tags, path)
+    data = bytearray(path.read_bytes())
+    at = data.find(b"icpf")
+    while at >= 0:
+        data[at + 18 : at + 21] = bytes([nothing] * 3)
+        at = data.find(b"icpf", at + 4)
+    path.write_bytes(data)
+    with av.open(str(path)) as container:
+        frame = next(container.decode(video=0))
+        assert (frame.color_primaries, frame.color_trc) == (nothing, nothing)
+    color = probe(path).video.format.color
+    assert (color.primaries, color.transfer, color.matrix) == (9, 16, Matrix.BT2020_NCL)
