@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gpupipe.engines.base import Precision
+    from gpupipe.engines.cache import Key
     from gpupipe.format import FrameFormat
     from gpupipe.models.card import Card
     from gpupipe.models.recipe import Recipe
@@ -73,7 +74,36 @@ def assemble(
         EngineError: the engine that was named does not do it, or the recipe is of another network.
         ShortMemoryError: there is too little even for the smallest tiles.
     """
-    device, told = source.device, Journal() if journal is None else journal
+    running, _ = _put_together(card, files, wanted, source, Journal() if journal is None else journal)
+    try:
+        with torch.inference_mode():
+            running.prepare()
+    except EngineError as error:
+        raise EngineError(error.message, where=error.where or f"model {card.name}", hint=error.hint) from error
+    return running
+
+
+def foreseen(card: Card, files: Mapping[str, Path], wanted: Wanted, source: FrameFormat) -> tuple[str, Sizes] | None:
+    """The engine and the sizes that `assemble` would come to, from what is kept; None where it would find out anew.
+
+    Nothing is loaded but weights, and the device is left alone. Raises EngineError as `assemble` does.
+    """
+    try:
+        running, selector = _put_together(card, files, wanted, source, Journal(), only_ask=True)
+    except LookupError:
+        return None
+    engine = selector.foreseen(running.profile)
+    return None if engine is None else (engine, running.sizes)
+
+
+def _put_together(
+    card: Card, files: Mapping[str, Path], wanted: Wanted, source: FrameFormat, told: Journal, *, only_ask: bool = False
+) -> tuple[Running, Selector]:
+    """Nothing is built yet; only to ask what would be, the network stays on the CPU and nothing is measured.
+
+    Raises LookupError where it would have to be.
+    """
+    device = source.device
     bound, recipe = bind(card, load(card, files), wanted.inputs), wanted.recipe
     if recipe is not None:
         try:
@@ -81,10 +111,11 @@ def assemble(
         except ValueError as error:
             raise EngineError(str(error), where=f"model {card.name}") from error
     digest = "" if candidates(wanted.engine, device) == (named("eager"),) else digest_of(bound, origin_of(card, files))
-    network = bound.to(device, dtype_of(wanted.precision))
+    network = bound if only_ask else bound.to(device, dtype_of(wanted.precision))
     shape = Shape(source.height, source.width, card.scale, card.halo, card.multiple, card.minimum)
     cache = EngineCache(folder.engines(), say=told.say)
-    sizes = _sizes(network, shape, wanted, device, partial(_kept, cache, digest) if digest else _anew)
+    ask = partial(_looked_up if only_ask else _kept, cache, digest)
+    sizes = _sizes(network, shape, wanted, device, ask if digest or only_ask else _anew)
     selector = Selector(
         network, digest, wanted.engine, cache,
         say=lambda line: told.say(f"{card.name}: {line}"),
@@ -95,12 +126,7 @@ def assemble(
         warn=lambda line: told.warn("out-of-memory", f"{card.name}: {line}"),
         numbers="" if recipe is None else recipe.numbers,
     )  # fmt: skip
-    try:
-        with torch.inference_mode():
-            running.prepare()
-    except EngineError as error:
-        raise EngineError(error.message, where=error.where or f"model {card.name}", hint=error.hint) from error
-    return running
+    return running, selector
 
 
 def _sizes(network: nn.Module, shape: Shape, wanted: Wanted, device: str, known: _Known) -> Sizes:
@@ -138,8 +164,23 @@ def _anew(profile: Profile, measure: Callable[[], float]) -> float:
 
 def _kept(cache: EngineCache, digest: str, profile: Profile, measure: Callable[[], float]) -> float:
     """As it was measured before: to measure it loads libraries that an engine may do without, which takes seconds."""
-    key = key_of(digest, profile, "memory", 1, Eager().versions())
-    place, _ = cache.entry(key, lambda new: _write(new / _BYTES, measure()))
+    place, _ = cache.entry(_bytes_key(digest, profile), lambda new: _write(new / _BYTES, measure()))
+    return _read(place)
+
+
+def _looked_up(cache: EngineCache, digest: str, profile: Profile, measure: Callable[[], float]) -> float:
+    """The same, and LookupError where it was not measured."""
+    del measure
+    if (place := cache.known(_bytes_key(digest, profile))) is None:
+        raise LookupError
+    return _read(place)
+
+
+def _bytes_key(digest: str, profile: Profile) -> Key:
+    return key_of(digest, profile, "memory", 1, Eager().versions())
+
+
+def _read(place: Path) -> float:
     return float(json.loads((place / _BYTES).read_text(encoding="utf-8")))
 
 

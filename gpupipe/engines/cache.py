@@ -90,6 +90,11 @@ class EngineCache:
             self._build(place, key, build)
         return place, True
 
+    def known(self, key: Key) -> Path | None:
+        """The folder of a whole entry; None where there is none, and nobody is waited for."""
+        place = self._folder / key.digest
+        return place if self._whole(place, key) else None
+
     def discard(self, key: Key) -> None:
         """Takes an entry away that is whole and yet of no use."""
         with self._alone(key):

@@ -53,6 +53,12 @@ class Running:
         return self._built.engine if self._built else ""
 
     @property
+    def profile(self) -> Profile:
+        """What its network is built for, as sizes are now."""
+        high, wide = self._shape.tiling(self.sizes.tile).window
+        return Profile(self.sizes.batch, high, wide, self.precision, self._device, numbers=self._numbers)
+
+    @property
     def how(self) -> str:
         """The engine and its precision, in words."""
         numbers = f"{self._numbers} and {self.precision}" if self._numbers else self.precision
@@ -77,9 +83,7 @@ class Running:
 
     def _ready(self) -> Built:
         if self._built is None:
-            high, wide = self._shape.tiling(self.sizes.tile).window
-            sizes = (self.sizes.batch, high, wide)
-            self._built = self._make(Profile(*sizes, self.precision, self._device, numbers=self._numbers))
+            self._built = self._make(self.profile)
         return self._built
 
     def _shrink(self) -> None:

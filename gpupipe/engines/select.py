@@ -91,6 +91,20 @@ class Selector:
             return self._one(there[0], profile)
         return self._fastest(there, profile)
 
+    def foreseen(self, profile: Profile) -> str | None:
+        """The engine that a call would load, by what the cache has; None where it would build or measure one."""
+        there = candidates(self._wanted, profile.device)
+        engine = there[0]
+        if len(there) > 1:
+            if (folder := self._cache.known(self._choice_key(there, profile))) is None:
+                return None
+            try:
+                engine = named(_chosen(folder))
+            except (EngineError, StopIteration):
+                return None
+        kept = not engine.builds or self._cache.known(self._key(engine, profile)) is not None
+        return engine.name if kept else None
+
     def _one(self, engine: Engine, profile: Profile) -> Built:
         built, fresh = self._made(engine, profile)
         if fresh and engine.name != "eager":
@@ -113,8 +127,7 @@ class Selector:
                     self._cache.discard(key)
                 return made[0]
             try:
-                choice = parsed((folder / _CHOICE).read_text(encoding="utf-8"))["engine"]
-                return self._made(named(choice), profile)[0]
+                return self._made(named(_chosen(folder)), profile)[0]
             except (EngineError, StopIteration) as error:
                 self._say(f"what was chosen before cannot be used any more: {first_line(error)}")
                 self._cache.discard(key)
@@ -193,6 +206,11 @@ class Selector:
 
         versions = {f"{e.name} {lib}": v for e in engines for lib, v in e.versions().items()}
         return key_of(self._digest, profile, "auto", max(e.recipe for e in engines), versions)
+
+
+def _chosen(folder: Path) -> str:
+    choice: str = parsed((folder / _CHOICE).read_text(encoding="utf-8"))["engine"]
+    return choice
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import copy
 import importlib
 import logging
 import warnings
+from functools import cache
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
@@ -22,7 +23,6 @@ from gpupipe.engines.base import laid_out
 from gpupipe.errors import EngineError, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     import torch
@@ -180,10 +180,10 @@ def _import(name: str, hint: str | None = None) -> Any:
         raise EngineError(f"{name} cannot be imported: {first_line(error)}", hint=hint) from error
 
 
-def _installed() -> Iterator[tuple[str, str]]:
-    for one in distributions():
-        if one.name:
-            yield one.name.lower().replace("_", "-"), one.version
+@cache
+def _installed() -> tuple[tuple[str, str], ...]:
+    """Name and version of every distribution; each is a file to be read, and it is asked several times a network."""
+    return tuple((one.name.lower().replace("_", "-"), one.version) for one in distributions() if one.name)
 
 
 def _runtime_module() -> str:

@@ -12,6 +12,7 @@ from gpupipe.render.segmented import in_lanes
 from gpupipe.stages.base import seen
 
 if TYPE_CHECKING:
+    from gpupipe.device.base import Lane
     from gpupipe.engines.choice import Choice
     from gpupipe.journal import Journal
     from gpupipe.plan import Plan
@@ -51,15 +52,20 @@ def decided(plan: Plan, journal: Journal) -> Plan:
     from gpupipe.device import open_lane  # noqa: PLC0415  imports torch
 
     rows = plan.batch if plan.decoder == "nvdec" and in_lanes(plan) else 1  # as chains are made
-    lane = open_lane(plan.device)
+    lane: Lane | None = None
     found: list[Choice] = []
     for number, step in choosing(plan):
         stage = stage_of(step)
         stage.attend(journal, rows)
-        with lane.active():
-            stage.prepare(seen(stage, step.source))
-        found += [replace(one, stage=number) for one in stage.choices()]
-    lane.synchronize()
+        choices = stage.foreseen(seen(stage, step.source))
+        if choices is None:
+            lane = lane or open_lane(plan.device)
+            with lane.active():
+                stage.prepare(seen(stage, step.source))
+            choices = stage.choices()
+        found += [replace(one, stage=number) for one in choices]
+    if lane is not None:
+        lane.synchronize()
     del stage
     release(plan.device)
     return replace(plan, choices=tuple(found))

@@ -128,6 +128,14 @@ class Stage(Protocol):
         """What `prepare` has made up, for all who render other pieces of the same run."""
         return ()
 
+    def foreseen(self, source: FrameFormat) -> tuple[Choice, ...] | None:
+        """What `choices` would be after `prepare`, where caches say it without that; None where they do not.
+
+        It costs as little as can be: who prepares many times, elsewhere, need not do it here once more.
+        """
+        del source
+        return None
+
     def hold(self, choices: Sequence[Choice]) -> None:
         """Told before `prepare` what is to be used, where it was made up already; nothing where it was not.
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from gpupipe.engines.assemble import Wanted
     from gpupipe.engines.base import Precision
     from gpupipe.engines.running import Running
     from gpupipe.format import FrameFormat
@@ -242,19 +243,13 @@ class Model(base.Stage):
 
     def prepare(self, source: FrameFormat) -> None:
         """Loads the network, chooses how much it gets at once from what it takes, and builds it for that."""
-        from gpupipe.device.room import free_bytes  # noqa: PLC0415  imports torch
-        from gpupipe.engines.assemble import Wanted, assemble  # noqa: PLC0415  imports torch
+        from gpupipe.engines.assemble import assemble  # noqa: PLC0415  imports torch
 
-        card, files = self._model()
-        settings, held = self.settings, self._held
+        (card, files), held = self._model(), self._held
         if self.samples():
             hint = "make the plan by `gpupipe run` or `gpupipe plan`, which calibrate it"
-            raise EngineError(f"{settings.precision} was not calibrated", where=f"model {card.name}", hint=hint)
-        wanted = Wanted(
-            precision=self._precision(source), engine=settings.engine, tile=settings.tile, batch=settings.batch,
-            inputs=settings.inputs, recipe=settings.recipe, rows=self._rows,
-            room=self.workspace(source, free_bytes(source.device)),
-        )  # fmt: skip
+            raise EngineError(f"{self.settings.precision} was not calibrated", where=f"model {card.name}", hint=hint)
+        wanted = self._wanted(source)
         if held is not None:
             tile, batch = self._sizes(held)
             wanted = replace(wanted, engine=held.engine, tile=tile or "off", batch=batch, exact=True)
@@ -265,6 +260,31 @@ class Model(base.Stage):
 
             step = Fraction(1, card.scale)
             self._regrid = Regrid(source, self.output_format(source), Window(scale_x=step, scale_y=step), "bicubic")
+
+    def foreseen(self, source: FrameFormat) -> tuple[Choice, ...] | None:
+        """See `base.Stage`: it reads the weights, whose digest the caches want."""
+        from gpupipe.engines.assemble import foreseen  # noqa: PLC0415  imports torch
+
+        if self._held is not None or self.samples():
+            return None
+        card, files = self._model()
+        wanted = self._wanted(source)
+        found = foreseen(card, files, wanted, source.with_(alpha=0))
+        if found is None:
+            return None
+        engine, sizes = found
+        return (Choice(card.name, engine, wanted.precision, sizes.batch, sizes.tile, versions_of(engine)),)
+
+    def _wanted(self, source: FrameFormat) -> Wanted:
+        from gpupipe.device.room import free_bytes  # noqa: PLC0415  imports torch
+        from gpupipe.engines.assemble import Wanted  # noqa: PLC0415  imports torch
+
+        settings = self.settings
+        return Wanted(
+            precision=self._precision(source), engine=settings.engine, tile=settings.tile, batch=settings.batch,
+            inputs=settings.inputs, recipe=settings.recipe, rows=self._rows,
+            room=self.workspace(source, free_bytes(source.device)),
+        )  # fmt: skip
 
     def _sizes(self, held: Choice) -> tuple[int | None, int]:
         """Tile and batch as they were chosen; less where memory was short since then, see `smaller`."""

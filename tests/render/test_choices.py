@@ -29,7 +29,7 @@ from gpupipe.farm.job import job_of
 from gpupipe.farm.worker import Worker
 from gpupipe.journal import Journal
 from gpupipe.models import folder
-from gpupipe.render.choices import settle
+from gpupipe.render.choices import decided, settle
 from gpupipe.render.folder import CHOICES, SEGMENTS
 from gpupipe.render.ledger import Ledger
 from gpupipe.render.pieces import PieceWriter
@@ -175,6 +175,27 @@ def test_a_run_that_goes_on_takes_the_engine_it_was_begun_on(words, whole, stopp
     assert Path(words[-1]).read_bytes() == whole
     assert says("run", "--overwrite", *words[1:])[0] == 0  # what it would have been
     assert Path(words[-1]).read_bytes() != whole
+
+
+def test_what_caches_say_needs_no_network_made(words, whole, monkeypatch, tmp_path) -> None:
+    """It is the same that making it finds; where a part of that is gone, it is made."""
+    plan = prepare(*map(Path, words[2:]), device="cpu", strict=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(model.Model, "foreseen", lambda *_: None)
+        made = decided(plan, Journal()).choices
+    assert [one.engine for one in made] == ["fast"]
+    monkeypatch.setattr(model.Model, "prepare", lambda *_: pytest.fail("it was made"))
+    assert decided(plan, Journal()).choices == made
+    kept = {
+        path: path.read_bytes() for path in (tmp_path / "engines").glob("*/*") if path.name in {"choice.json", "data"}
+    }
+    assert {path.name for path in kept} == {"choice.json", "data"}
+    for path, data in kept.items():
+        path.write_bytes(b"cut sh")
+        with pytest.raises(pytest.fail.Exception, match="it was made"):
+            decided(plan, Journal())
+        path.write_bytes(data)
+    assert decided(plan, Journal()).choices == made
 
 
 @pytest.mark.parametrize(("what", "told"), [
