@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     Packet: TypeAlias = av.Packet[Any]
     Spans: TypeAlias = Sequence[tuple[int, int]]
     Keep: TypeAlias = Callable[[NDArray[np.uint8], Spans], list[memoryview]]
-    """Copies bitstreams, each from byte `begin` to `end` of memory that is used again, to where they may stay. They lie
-    in order there, with little between them."""
+    """Copies bitstreams, at least one, each from byte `begin` to `end` of memory that is used again, to where they may
+    stay. They lie in order there, with little between them."""
 
 
 @dataclass(frozen=True, slots=True)

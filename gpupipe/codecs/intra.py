@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 
 
 def copied(data: NDArray[np.uint8], spans: Spans) -> list[memoryview]:
-    """Meets `base.Keep` with memory of its own for each batch."""
-    whole = memoryview(data.copy())  # type: ignore[arg-type]
-    return [whole[begin:end] for begin, end in spans]
+    """Meets `base.Keep` with memory of its own for each call, as much as the bitstreams span."""
+    first = spans[0][0]
+    whole = memoryview(data[first : spans[-1][1]].copy())  # type: ignore[arg-type]
+    return [whole[begin - first : end - first] for begin, end in spans]
 
 
 def intra_packets(batch: FrameBatch, coded: Sequence[Any], time_base: Fraction) -> list[Packet]:
     """A packet of each picture of a batch, coded as bytes-like data: key frames, decoded when they are shown."""
     packets = []
-    for data, pts, duration in zip(coded, batch.pts, chain(batch.durations, repeat(0)), strict=False):
+    durations = chain(batch.durations, repeat(0))  # some may be missing
+    for data, pts, duration in zip(coded, batch.pts, durations, strict=False):
         packet = av.Packet(data)
         packet.pts = packet.dts = pts
         packet.duration, packet.time_base, packet.is_keyframe = duration, time_base, True

@@ -54,6 +54,12 @@ def inside(slabs: Slabs, view: memoryview) -> bool:
     return np.shares_memory(np.frombuffer(view, np.uint8), slabs._memory)
 
 
+def held(view: memoryview) -> NDArray[np.uint8]:
+    """The memory that stays as long as a part of it is wanted."""
+    assert isinstance(view.obj, np.ndarray)
+    return view.obj
+
+
 def test_bitstreams_are_what_they_were_and_their_slabs_come_back() -> None:
     slabs = Slabs(4 * SLAB + 5)
     assert slabs.size == slabs.free == 4 * SLAB
@@ -94,6 +100,7 @@ def test_what_has_no_room_gets_memory_of_its_own() -> None:
     assert [inside(slabs, one) for one in kept] == [False, False, True, False]
     assert [bytes(one) for one in kept] == [given[begin:end].tobytes() for begin, end in spans]
     assert not any(np.shares_memory(np.frombuffer(one, np.uint8), given) for one in kept)
+    assert [len(held(one)) for one in kept if not inside(slabs, one)] == [SLAB, 0, SLAB // 2], "the batch again for each"
 
 
 def test_segments_do_not_hold_each_others_slabs() -> None:
