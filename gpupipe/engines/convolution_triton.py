@@ -33,14 +33,14 @@ def _wide(
     y, n = tl.program_id(1), tl.program_id(2).to(tl.int64)
     x = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     c, o = tl.arange(0, IN), tl.arange(0, OUT)
-    picture = in_ptr + n * height * width * IN
+    line = in_ptr + (n * height + y) * width * IN  # in 64 bits: 64 channels of 8K are more than 32 count
     sums = tl.zeros((PIXELS, OUT), dtype=tl.float32)
     for tap in tl.range(0, 9, num_stages=STAGES):
-        row, column = y + tap // 3 - 1, x + tap % 3 - 1
-        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
-        pixels = tl.load(picture + (row * width + column)[:, None] * IN + c[None, :], mask=inside[:, None], other=0.0)
+        below, column = tap // 3 - 1, x + tap % 3 - 1
+        inside = (y + below >= 0) & (y + below < height) & (column >= 0) & (column < width)
+        pixels = tl.load(line + (below * width + column)[:, None] * IN + c[None, :], mask=inside[:, None], other=0.0)
         sums = tl.dot(pixels, tl.load(weight_ptr + (tap * IN + c)[:, None] * OUT + o[None, :]), sums)
-    out = out_ptr + n * height * width * OUT + (y * width + x)[:, None] * OUT + o[None, :]
+    out = out_ptr + (n * height + y) * width * OUT + x[:, None] * OUT + o[None, :]
     tl.store(out, _finished(sums, bias_ptr, slope_ptr, o).to(out_ptr.dtype.element_ty), mask=(x < width)[:, None])
 
 
@@ -58,7 +58,7 @@ def _narrow(
     pixels = tl.load(place, mask=used[None, :] & (column >= 0) & (column < width), other=0.0)
     weights = tl.load(weight_ptr + k[:, None] * OUT + o[None, :], mask=(k < 9 * IN)[:, None], other=0.0)
     sums = tl.dot(pixels, weights)
-    out = out_ptr + n * height * width * OUT + (y * width + x)[:, None] * OUT + o[None, :]
+    out = out_ptr + (n * height + y) * width * OUT + x[:, None] * OUT + o[None, :]
     tl.store(out, _finished(sums, bias_ptr, slope_ptr, o).to(out_ptr.dtype.element_ty), mask=(x < width)[:, None])
 
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from gpupipe.engines.base import Profile
 
-_LEAST, _MOST, _NARROW = 16, 128, 8
-"""Channels: of a matrix product of tensor cores at least, of the fast memory of a multiprocessor at most; and see
-`convolution_triton.NARROW`."""
+_LEAST, _MOST, _NARROW = 16, 64, 8
+"""Channels: of a matrix product of tensor cores at least, of the fast memory of a multiprocessor at most (72 KiB of the
+99 that smaller cards have; of 128 channels it is 192); and see `convolution_triton.NARROW`."""
 
 
 @torch.library.custom_op("gpupipe::convolved", mutates_args=())

@@ -58,20 +58,38 @@ def test_kernel_on_the_gpu() -> None:
     compare("cuda", ((1, 1080, 1920), (2, 33, 129)), ((3, 64), (64, 64), (16, 32)))
 
 
+@pytest.mark.gpu
+def test_values_beyond_what_32_bits_count_on_the_gpu() -> None:
+    """A picture of 8K with 64 channels: its last lines, which no one else computes so far into memory."""
+    from gpupipe.engines.convolution_triton import convolved  # noqa: PLC0415
+
+    random, deep, height, width, last = torch.Generator().manual_seed(3), 64, 4320, 8192, 6
+    x = torch.zeros(1, deep, height, width, dtype=torch.float16, device="cuda").contiguous(
+        memory_format=torch.channels_last
+    )
+    end = torch.randn(1, deep, last, width, generator=random).to("cuda").half()
+    x[:, :, -last:] = end
+    weight = (torch.randn(deep, deep, 3, 3, generator=random) / 24).to("cuda").half()
+    bias = slope = torch.rand(deep, generator=random).to("cuda").half()
+    wanted = convolved(end, packed(weight), bias, slope)[:, :, 1:]
+    assert torch.equal(convolved(x, packed(weight), bias, slope)[:, :, 1 - last :], wanted)
+
+
 def layers() -> list[nn.Module]:
     """Pairs of every kind that is taken, and of some that are not."""
     return [
         nn.Conv2d(3, 16, 3, padding=1), nn.PReLU(16), nn.Conv2d(16, 32, 3, padding=1), nn.PReLU(32),
         nn.Conv2d(32, 32, 3, padding=1, stride=2), nn.PReLU(32), nn.Conv2d(32, 24, 3, padding=1), nn.PReLU(24),
         nn.Conv2d(24, 16, 3, padding=1), nn.PReLU(1), nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.PReLU(16),
-        nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 3, 3, padding=1),
+        nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 128, 3, padding=1), nn.PReLU(128),
+        nn.Conv2d(128, 3, 3, padding=1),
     ]  # fmt: skip
 
 
 def listed() -> Graph:
     """The same as a list of steps; one value more is wanted, of a convolution that a PReLU follows."""
     steps = [Step(layer, (str(n),), (str(n + 1),)) for n, layer in enumerate(layers())]
-    steps.append(Step(torch.add, ("15", "15"), ("out",)))
+    steps.append(Step(torch.add, ("17", "17"), ("out",)))
     return Graph(["0"], ["out", "3"], steps, {}, {})
 
 

@@ -100,7 +100,9 @@ def test_what_has_no_room_gets_memory_of_its_own() -> None:
     assert [inside(slabs, one) for one in kept] == [False, False, True, False]
     assert [bytes(one) for one in kept] == [given[begin:end].tobytes() for begin, end in spans]
     assert not any(np.shares_memory(np.frombuffer(one, np.uint8), given) for one in kept)
-    assert [len(held(one)) for one in kept if not inside(slabs, one)] == [SLAB, 0, SLAB // 2], "the batch again for each"
+    assert [len(held(one)) for one in kept if not inside(slabs, one)] == [SLAB, 0, SLAB // 2], (
+        "the batch again for each"
+    )
 
 
 def test_segments_do_not_hold_each_others_slabs() -> None:
