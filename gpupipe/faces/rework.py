@@ -47,32 +47,11 @@ class Laying:
     nothing older is in it."""
 
 
-class Amount(NamedTuple):
-    """What of a batch is to be done; numbers of the host."""
-
-    faces: int
-    deepest: int
-    """Most faces in one picture."""
-    span: int
-    """Pixels of the frame that the largest crop covers."""
-
-
 def numbers(valid: Tensor, spans: Tensor, size: tuple[int, int]) -> Tensor:
-    """(3,) int64 on the device: what an `Amount` is made of."""
+    """(3,) int64 on the device: faces of the batch, most faces of a picture, pixels that the largest one spans."""
     widest = torch.where(valid, spans, 0.0).amax().ceil().clamp(max=float(max(size)))
     count = valid.sum()
     return torch.stack((count, valid.sum(1).amax(), widest.to(count.dtype)))
-
-
-def amount(told: Tensor, most: int, *, padded: bool) -> Amount:
-    """The one small read of a batch: three numbers, without which every place of every picture would be worked on.
-
-    Padded, they are rounded up to few different ones, so that networks and kernels see few shapes.
-    """
-    faces, deepest, span = told.tolist()
-    if padded and faces:
-        faces, span = 1 << (faces - 1).bit_length(), -(-(span + 2) // 64) * 64
-    return Amount(min(faces, most), deepest, span + 2)
 
 
 class _Ready(NamedTuple):
@@ -107,7 +86,7 @@ class Rework:
     ) -> None:  # fmt: skip
         self._cut, self._work, self._laying, self._size = cut, tuple(work), laying, size
         self._target = torch.from_numpy(template(cut.template, cut.size, cut.extent)).to(device)
-        self._padded, self._together = device.type != "cpu", together
+        self._together = together
         self._order: Callable[..., _Ready] = self._ordered
         self._do: Callable[..., Tensor] = self._done
 
@@ -146,17 +125,18 @@ class Rework:
         """
         ready = self._order(links, *faces.tensors())
         sequence, links, matrix, faces = ready.sequence, ready.links, ready.matrix, Faces(*ready.faces)
-        much = amount(ready.told, faces.valid.numel(), padded=self._padded)
-        if not much.faces:
+        # The one small read of a batch: without it every place of every picture would be worked on.
+        many, deepest, span = ready.told.tolist()
+        if not many:
             forget(memory)
             return rgb
         places = faces.valid.shape[1]
-        order = torch.argsort((~faces.valid).flatten().to(torch.uint8), stable=True)[: much.faces]
+        order = torch.argsort((~faces.valid).flatten().to(torch.uint8), stable=True)[:many]
         picture, flat = order.div(places, rounding_mode="floor"), matrix.flatten(0, 1)[order]
         before = crops(rgb, picture, flat, self._cut.size)
         after = self._worked(before, flat, faces.points.flatten(0, 1)[order])
         ratio = after.shape[-1] / self._cut.size
-        rank = (faces.valid.flatten().cumsum(0) - 1).view(faces.valid.shape).clamp(0, much.faces - 1)
+        rank = (faces.valid.flatten().cumsum(0) - 1).view(faces.valid.shape).clamp(min=0)
         if memory:
             made, there = memory
             own = torch.argsort(sequence, 1)  # by the places that links speak of
@@ -164,10 +144,10 @@ class Rework:
             made.copy_(bank.made[bank.rank[-1]])
             after = bank.mixed(after, order, links, self._laying.steady)
             there.copy_(bank.valid[-1])
-        region = Region(min(much.span, self._size[0]), min(much.span, self._size[1]))
+        region = Region(*(min(span + 2, side) for side in self._size))
         out = rgb.clone(memory_format=torch.contiguous_format)
         lie = Places(_resized(matrix, ratio), faces.points, faces.valid, rank)
-        paste_all(out, after, lie, self._laying.mask, region, deepest=much.deepest)
+        paste_all(out, after, lie, self._laying.mask, region, deepest=deepest)
         return out
 
     def _ordered(self, links: Tensor, *parts: Tensor) -> _Ready:

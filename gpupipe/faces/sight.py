@@ -37,9 +37,6 @@ class Following(NamedTuple):
     hold: int = 3
     """Pictures for which a face that is missed goes on."""
     calm: Calm | None = Calm()
-    ask: bool = True
-    """Read once a batch whether there is any face at all, and leave out what follows one where there is none. Without
-    that nothing is read where a detector sees every picture, so that all of it can be captured in a CUDA Graph."""
 
     @property
     def window(self) -> int:
@@ -153,8 +150,8 @@ class Sight:
         if self._pictures is not None and self._pictures.shape == rgb.shape:
             rgb = self._pictures.copy_(rgb)
         light = self._light(rgb, last)
-        found, known = self._found(rgb, light, Faces(*faces), atlas, number)
-        if self.how.ask and not known:
+        found, any_there = self._found(rgb, light, Faces(*faces), atlas, number)
+        if not any_there:
             for old, fresh in ((last, light.thumbnails[-1]), (atlas, light.atlas[-1:])):
                 old.copy_(fresh)
             shot.copy_(torch.cat((shot, light.new))[-len(shot) :])
@@ -198,7 +195,7 @@ class Sight:
         return _Settled(faces.tensors(), links, averaged(every.embeddings, links), memory)
 
     def _found(self, rgb: Tensor, light: _Light, before: Faces, past: Tensor, number: int) -> tuple[Faces, bool]:
-        """Faces of every picture, and whether there may be any in them or before; True where nobody asked."""
+        """Faces of every picture, and whether there are any in them or before."""
         how, many = self.how, len(rgb)
         due = list(range(many))
         if how.every > 1:
@@ -206,8 +203,6 @@ class Sight:
             fresh = light.new.tolist()
             due = [row for row in due if (number + row) % how.every == 0 or fresh[row]]
         found = self._seen(light.small, due) if due else nothing(many, how.wanted.places, rgb.device, self.width)
-        if not how.ask and self._refine is None and self._embed is None and how.every == 1:
-            return found, True
         # Another: networks run on faces and not on places, and where there is nobody nothing is left to be done.
         count, earlier = torch.stack((found.valid.sum(), before.valid.sum())).tolist()
         if count and self._refine is not None:
