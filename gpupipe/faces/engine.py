@@ -12,13 +12,36 @@ from gpupipe.engines.cache import EngineCache
 from gpupipe.engines.identity import digest_of
 from gpupipe.engines.select import Selector, candidates, named
 from gpupipe.faces.found import filled
+from gpupipe.journal import Journal
 from gpupipe.models import folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from gpupipe.engines.base import Profile
-    from gpupipe.journal import Journal
+
+
+def foreseen(network: nn.Module, profile: Profile, engine: str, origin: str) -> str | None:
+    """The engine that `Batched` would take, where the caches know it; the network stays where it is."""
+    selector, profile = _selector(network, profile, engine, origin, journal=Journal(), only_ask=True)
+    return selector.foreseen(profile)
+
+
+def _selector(
+    network: nn.Module, profile: Profile, engine: str, origin: str, *,
+    journal: Journal, name: str = "", only_ask: bool = False,
+) -> tuple[Selector, Profile]:  # fmt: skip
+    """And the profile as it is built."""
+    plain = candidates(engine, profile.device) == (named("eager"),)
+    digest = "" if plain else digest_of(network, origin)
+    moved = network if only_ask else network.to(profile.device, dtype_of(profile.precision)).eval()
+    selector = Selector(
+        moved, digest, engine, EngineCache(folder.engines(), say=journal.say),
+        say=lambda line: journal.say(f"{name}: {line}"),
+        warn=lambda line: journal.warn("engine-left-out", f"{name}: {line}"),
+    )  # fmt: skip
+    least = 0 if profile.device != "cpu" else 1  # there may be one face
+    return selector, replace(profile, least=least, same=True)
 
 
 class Batched:
@@ -42,18 +65,10 @@ class Batched:
     def __init__(
         self, network: nn.Module, name: str, profile: Profile, engine: str, *, origin: str, journal: Journal
     ) -> None:
-        plain = candidates(engine, profile.device) == (named("eager"),)
-        digest = "" if plain else digest_of(network, origin)
-        moved = network.to(profile.device, dtype_of(profile.precision)).eval()
-        selector = Selector(
-            moved, digest, engine, EngineCache(folder.engines(), say=journal.say),
-            say=lambda line: journal.say(f"{name}: {line}"),
-            warn=lambda line: journal.warn("engine-left-out", f"{name}: {line}"),
-        )  # fmt: skip
+        selector, self._profile = _selector(network, profile, engine, origin, journal=journal, name=name)
         self._fixed = profile.device != "cpu"
-        self._profile = profile = replace(profile, least=0 if self._fixed else 1, same=True)  # there may be one face
         with torch.inference_mode():
-            self._built = selector(profile)
+            self._built = selector(self._profile)
         self.engine = self._built.engine
         """Which it is."""
 

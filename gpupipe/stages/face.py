@@ -157,6 +157,12 @@ class Face(base.Stage):
             return "compositeWithTrainedAlgorithmicMedia"
         return "algorithmicallyEnhanced" if "enhance" in names else None
 
+    def foreseen(self, source: FrameFormat) -> tuple[Choice, ...] | None:
+        """See `base.Stage`: it reads weights, whose digests the caches want."""
+        from gpupipe.stages._face_networks import foreseen_choices  # noqa: PLC0415  imports torch
+
+        return None if self.held else foreseen_choices(self, source)
+
     def hold(self, choices: Sequence[Choice]) -> None:
         """See `base.Stage`."""
         self.held = {choice.network: choice for choice in choices}

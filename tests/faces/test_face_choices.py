@@ -12,7 +12,8 @@ from gpupipe import stages
 from gpupipe.engines.choice import Choice
 from gpupipe.errors import CapabilityError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
-from gpupipe.stages import _face_build
+from gpupipe.journal import Journal
+from gpupipe.stages import _face_build, _face_networks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,7 @@ def work(stage: Face, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, s
         made.append((name, profile.batch, engine))
         return SimpleNamespace(engine="eager" if engine == "auto" else engine)
 
-    monkeypatch.setattr(_face_build, "Batched", batched)
+    monkeypatch.setattr(_face_networks, "Batched", batched)
     _face_build._work(stage, 128, FrameFormat(PIXEL_FORMATS["rgbf32"], 224, 168))
     return made
 
@@ -60,3 +61,27 @@ def test_what_cannot_be_is_refused(stage: Face, monkeypatch, engine: str, versio
     stage.hold((Choice(name, engine, "fp32", 3, None, versions),))
     with pytest.raises(CapabilityError, match=rf"the run was begun on engine {engine}, and here .*{says} \(install it"):
         work(stage, monkeypatch)
+
+
+@pytest.mark.parametrize("refine", [False, True])
+def test_what_is_foreseen_is_what_preparing_comes_to(weights, refine: bool) -> None:
+    """Eager needs no caches; which engine caches name is `select`'s."""
+    for card in ("centerface", "multistyle26"):
+        weights(card)
+    kind = stages.load("face")
+    settings = {"detect": {"refine": refine}, "operate": [{"pixelate": {}}, {"generate": {"card": "multistyle26"}}]}
+    stage, other = (kind(kind.Settings.model_validate(settings, strict=False)) for _ in range(2))
+    source = FrameFormat(PIXEL_FORMATS["rgbf32"], 224, 168)
+    for one in (stage, other):
+        one.attend(Journal(), 4)
+    other.prepare(source)
+    assert len(other.choices()) == 2 + refine
+    assert stage.foreseen(source) == other.choices()
+
+
+def test_what_caches_do_not_know_is_not_foreseen(stage: Face, monkeypatch, weights) -> None:
+    weights("centerface")
+    asked: list[tuple[int, ...]] = []
+    monkeypatch.setattr(_face_networks, "foreseen", lambda _, profile, *__: asked.append(profile.shape))
+    assert stage.foreseen(FrameFormat(PIXEL_FORMATS["rgbf32"], 224, 168)) is None
+    assert len(asked) == 1

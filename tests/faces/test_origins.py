@@ -16,7 +16,7 @@ from gpupipe.faces.found import nothing
 from gpupipe.faces.identity import reference
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.models import folder
-from gpupipe.stages import _face_build
+from gpupipe.stages import _face_build, _face_networks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def test_two_files_of_the_same_weights_are_two_networks(tmp_path: Path, monkeypa
         origins.append(origin)
         return SimpleNamespace(engine="eager")
 
-    monkeypatch.setattr(_face_build, "Batched", batched)
+    monkeypatch.setattr(_face_networks, "Batched", batched)
     place = swap_generator(tmp_path, (1, 3, 128, 128), (1, 512))
     kind = stages.load("face")
     generate = {"onnx": str(place), "vector": [0.5] * 512}

@@ -93,8 +93,9 @@ def test_a_portrait_clip_is_turned_before_faces_are_looked_for(clip, tmp_path, f
     ffmpeg("-i", clip, "-frames:v", "3", "-vf", "transpose=2", lying)
     ffmpeg("-i", lying, "-c", "copy", "-metadata:s:v:0", "rotate=90", turned)
     shown = []
-    for name, operate in (("blurred", ["blur"]), ("plain", [])):
-        run(turned, tmp_path / f"{name}.mkv", {"detect": {"most": 2}, "operate": operate})
+    for name, opacity in (("blurred", 1), ("plain", 0)):
+        face = {"detect": {"most": 2}, "operate": ["blur"], "blend": {"opacity": opacity}}
+        run(turned, tmp_path / f"{name}.mkv", face)
         with av.open(str(tmp_path / f"{name}.mkv")) as made:
             shown.append([frame.to_ndarray(format="gray").astype(int) for frame in made.decode(video=0)])
     assert [len(part) for part in shown] == [3, 3]

@@ -8,7 +8,7 @@ import pytest
 
 from gpupipe.faces.networks import card_of
 from gpupipe.models.load import load
-from gpupipe.stages import _face_build
+from gpupipe.stages import _face_build, _face_networks
 
 
 @pytest.fixture(scope="module")
@@ -16,8 +16,9 @@ def face_networks(weights):
     for card in ("centerface", "dlib-face-embedding", "multistyle26", "realesr-animevideov3-x2"):
         weights(card)
     once = pytest.MonkeyPatch()
-    once.setattr(_face_build, "card_of", functools.cache(card_of))
     known = functools.cache(lambda name: load(*card_of(name, "", "")))
-    once.setattr(_face_build, "load", lambda card, _: known(card.name))  # networks are read, never written
+    for module in (_face_build, _face_networks):
+        once.setattr(module, "card_of", functools.cache(card_of))
+        once.setattr(module, "load", lambda card, _: known(card.name))  # networks are read, never written
     yield
     once.undo()
