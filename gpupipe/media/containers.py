@@ -74,6 +74,8 @@ class Container:
     """Whether a packet may begin before time 0 and be shown from 0 on."""
     constant_rate: bool = False
     """Whether frames are counted rather than timed: the time base must be one frame."""
+    gapless: bool = False
+    """Whether pictures follow each other at the rate, whatever their times say."""
     tags: bool = True
     """Whether tags of any name survive."""
 
@@ -127,7 +129,7 @@ CONTAINERS: tuple[Container, ...] = (
         timecode=True,
     ),
     Container("webm", "webm", ("webm",), text="webvtt", chapters=True, timecode=True),
-    Container("mxf", "mxf", ("mxf",), only=_MXF, timecode=True, tags=False),
+    Container("mxf", "mxf", ("mxf",), only=_MXF, timecode=True, gapless=True, tags=False),
     Container("mpegts", "mpegts", ("ts",), only=_TS, tags=False),
     Container(
         "m2ts",

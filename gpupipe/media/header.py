@@ -96,7 +96,7 @@ class HeaderBuilder:
             stream.metadata["timecode"] = timecode
         if self._container.matroska and header.sample_aspect not in (0, 1):
             self._reserve_display_size(stream, context)
-        return VideoLane(stream, header.time_base, self.span, self._journal)
+        return VideoLane(stream, header.time_base, self.span, self._journal, gapless=self._container.gapless)
 
     def _info(self, index: int) -> StreamInfo | None:
         return next((s for s in self._source.streams if s.index == index), None)

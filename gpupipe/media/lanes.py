@@ -93,18 +93,39 @@ class _Timed:
 
 
 class VideoLane(_Timed):
-    """The encoded main video. All its packets are written: the pictures were chosen before they were encoded."""
+    """The encoded main video. All its packets are written: the pictures were chosen before they were encoded.
 
-    def __init__(self, stream: Any, time_base: Fraction, span: Span, journal: Journal) -> None:
+    `gapless`: see `containers.Container`; then a tick is a picture, and times that are left out are told.
+    """
+
+    def __init__(
+        self, stream: Any, time_base: Fraction, span: Span, journal: Journal, *, gapless: bool = False
+    ) -> None:
         super().__init__(stream, time_base, span, "video", journal)
+        self._next: int | None = None
+        self._gapless = gapless
 
     def packets(self, packet: Packet) -> Iterable[Packet]:
-        """The packet on the output's clock."""
+        """See Lane."""
         pts = packet.pts if packet.pts is not None else packet.dts
         assert pts is not None
         dts = packet.dts if packet.dts is not None else pts
         begin, end = self._rescale(pts), self._rescale(pts + (packet.duration or 0))
-        return (self._emit(packet, begin, begin if dts == pts else self._rescale(dts), end - begin),)
+        ready = self._emit(packet, begin, begin if dts == pts else self._rescale(dts), end - begin)
+        if self._gapless:
+            self._follow(ready, pts)
+        return (ready,)
+
+    def _follow(self, ready: Packet, pts: int) -> None:
+        assert ready.dts is not None
+        if self._next is not None and ready.dts != self._next:
+            self._journal.warn(
+                "times-lost",
+                "this container shows pictures one after another at its rate: from here on they are not shown at their"
+                " times, nor beside their sound; use an `fps` stage or another container",
+                place=f"pts {pts}",
+            )
+        self._next = ready.dts + 1
 
 
 class CopyLane(_Timed):
