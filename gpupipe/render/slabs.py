@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SLAB = 2 << 20
 """Bytes of a slab, which holds pictures of one segment: those are written, and so given up, one after another."""
+_PIECE = 32
+"""Slabs whose pages are taken at a time."""
 _PADDING = 64
 """Bytes behind a packet that libav's readers may touch."""
 _end = itemgetter(1)
@@ -32,7 +34,8 @@ class Slabs:
     """Keeps bitstreams of encoders to which every picture stands alone, copied straight from where these make them.
 
     The C library gives memory of packets that wait by the hundred back when it likes, and what the process holds would
-    depend on how far segments happen to be apart. Pages are touched here, so it holds them from the start.
+    depend on how far segments happen to be apart. Pages are touched before the first is used, so it holds them from the
+    start: that takes most of a second, in which networks are loaded and decoders are opened.
 
     Args:
         size: bytes, rounded down to whole slabs.
@@ -44,7 +47,10 @@ class Slabs:
             self._memory: NDArray[np.uint8] = np.frombuffer(mmap.mmap(-1, count * SLAB), np.uint8)
         except OSError as error:
             raise MemoryError(str(error)) from None
-        self._memory[:: mmap.PAGESIZE] = 0
+        self._taking: threading.Thread | None = threading.Thread(
+            target=_take, args=(self._memory, weakref.ref(self)), name="slabs", daemon=True
+        )
+        self._taking.start()
         self._free = deque(range(count))
         self._open: dict[int, _OpenSlab] = {}
         self._lock = threading.Lock()
@@ -61,6 +67,8 @@ class Slabs:
 
     def keep(self, segment: int, data: NDArray[np.uint8], spans: Spans) -> list[memoryview]:
         """Meets `codecs.base.Keep` for a segment; what has no room gets memory of its own."""
+        if self._taking is not None:
+            self.taken()
         with self._lock:
             runs = list(self._runs(segment, spans))
         kept: list[memoryview] = []
@@ -72,6 +80,12 @@ class Slabs:
             np.frombuffer(place, np.uint8)[:] = data[begin:end]  # lets go of Python's lock: once for all of them
             kept += [place[at - begin : to - begin] for at, to in run]
         return kept
+
+    def taken(self) -> None:
+        """Waits until the process holds all of the memory."""
+        if (taking := self._taking) is not None:
+            taking.join()
+            self._taking = None
 
     def close(self, segment: int) -> None:
         """No more packets of a segment come: its last slab is free when they are gone."""
@@ -112,6 +126,14 @@ class Slabs:
         slab: Any = self._memory[number * SLAB : (number + 1) * SLAB]
         weakref.finalize(slab, self._free.append, number).atexit = False
         return memoryview(slab)  # whose parts refer to the slab, where those of an array refer to the memory
+
+
+def _take(memory: NDArray[np.uint8], slabs: weakref.ref[Slabs]) -> None:
+    """Touches every page, for as long as anybody has the slabs; lets go of Python's lock."""
+    for begin in range(0, len(memory), _PIECE * SLAB):
+        if slabs() is None:
+            return
+        memory[begin : begin + _PIECE * SLAB : mmap.PAGESIZE] = 0
 
 
 class _OpenSlab:

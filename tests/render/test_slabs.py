@@ -157,9 +157,10 @@ from gpupipe.device.host import resident_bytes
 from gpupipe.render.slabs import SLAB, Slabs
 data, spans = np.ones(13 * 150_000, np.uint8), [(n * 150_000, (n + 1) * 150_000) for n in range(13)]
 before = resident_bytes()
-slabs = Slabs(32 * SLAB)
+slabs = Slabs(100 * SLAB)
+slabs.taken()
 taken = resident_bytes()
-assert taken - before >= 32 * SLAB
+assert taken - before >= 100 * SLAB
 kept = []
 while slabs.free:
     kept += slabs.keep(0, data, spans)
@@ -172,6 +173,33 @@ assert resident_bytes() - before < {SLAB}
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_kept_at_once_is_not_touched_by_whoever_takes_the_pages(monkeypatch) -> None:
+    """Which happens beside the rest of a start."""
+    begun, may_go_on = threading.Event(), threading.Event()
+    take = slabs_module._take
+
+    def slowly(*arguments: object) -> None:
+        begun.set()
+        assert may_go_on.wait(10)
+        take(*arguments)
+
+    monkeypatch.setattr(slabs_module, "_take", slowly)
+    slabs, given, spans = Slabs(4 * SLAB), noise(1_000_000), one_behind_another(*[100_000] * 10)
+    assert begun.wait(10)
+    threading.Timer(0.05, may_go_on.set).start()
+    assert [bytes(one) for one in slabs.keep(0, given, spans)] == [given[a:b].tobytes() for a, b in spans]
+    assert may_go_on.is_set()
+
+
+def test_nobody_takes_pages_of_slabs_that_are_gone(monkeypatch) -> None:
+    memory, slabs = np.ones(3 * SLAB, np.uint8), Slabs(SLAB)
+    slabs.taken()
+    monkeypatch.setattr(slabs_module, "_PIECE", 1)
+    slabs_module._take(memory, lambda: slabs if memory[0] else None)
+    assert not memory[0]
+    assert memory[SLAB:].all()
 
 
 class Chip:
