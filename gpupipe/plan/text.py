@@ -39,7 +39,8 @@ def lines(plan: Plan) -> list[str]:
     if plan.ledger:
         out.append(f"resume   finished segments are kept in {plan.output.name}.gpupipe until the output is whole")
     out += [f"memory   {reason}" for reason in (plan.memory_reason, plan.host_reason) if reason]
-    out += [f"graphs   {_graphs(plan)}"] * (plan.decoder == "nvdec" and bool(plan.steps))
+    if plan.decoder == "nvdec" and plan.steps:
+        out.append(f"graphs   {_graphs(plan)}")
     if plan.retime is not None:
         out.append(f"retime   to {_rate(plan.retime)} fps, repeating and dropping by time")
     out += [f"  {n}. {_step(step)}" for n, step in enumerate(plan.steps, 1)] or [

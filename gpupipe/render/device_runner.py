@@ -38,7 +38,7 @@ def _on_device(plan: Plan) -> list[Step]:
     return [step for step in plan.steps if step.kind != "download"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Compute:
     """What all runners of a GPU compute with: one chain, one lane and one graph pool, however many they are.
 
@@ -51,7 +51,7 @@ class Compute:
     pool: Any
     call: Caller = directly
     """Does the chain's work: as it is where graphs are replayed, else in one thread for all runners."""
-    first: list[Slot] = field(default_factory=list)
+    first: Slot | None = None
     """The first slot of all, which the others are like."""
     turn: threading.Lock = field(default_factory=threading.Lock)
     """Held by whoever gives a batch: a lane takes work of one thread at a time, and what a stage keeps for its calls
@@ -101,8 +101,8 @@ class DeviceRunner:
         )  # fmt: skip
         self._slots = deque[Slot]()
         for _ in range(SLOTS):
-            self._slots.append(compute.call(partial(slot, like=next(iter(compute.first), None))))
-            compute.first[:] = compute.first or [self._slots[0]]
+            self._slots.append(compute.call(partial(slot, like=compute.first)))
+            compute.first = compute.first or self._slots[0]
         self._target = device_steps[-1].target if device_steps else self.format
         self._same = FirstSize(self.format, plan.size_change, journal, self._lane)
         self._time_base = plan.encoder.time_base
@@ -212,7 +212,7 @@ class Filling:
         self._first = NO_PTS if segment.start is None else segment.start
         self._end = -NO_PTS if segment.end is None else segment.end
         self._now: Filled | None = None
-        self._parts = self._lead = 0
+        self._parts = 0
         self.decoded = self.shown = 0
 
     def add(self, surface: Surface) -> bool:

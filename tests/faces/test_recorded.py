@@ -12,7 +12,7 @@ from gpupipe.device.replay import Recorder
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.journal import Journal
 
-ROWS, SIZE = 4, (320, 180)
+ROWS, SIZE = 3, (320, 180)
 
 
 @pytest.fixture(autouse=True)

@@ -144,7 +144,7 @@ def test_a_child_that_does_not_end_holds_nobody_up(plan: Plan, monkeypatch) -> N
 
 def test_a_word_that_cannot_be_read_is_the_end_of_a_child(plan: Plan, monkeypatch) -> None:
     """Nobody waits for it without end."""
-    monkeypatch.setattr(children, "GOODBYE", 5.0)
+    monkeypatch.setattr(children, "GOODBYE", 0.5)
     with Ledger(plan) as ledger:
         child = Child(ledger, "cpu")
         here, there = multiprocessing.Pipe()
