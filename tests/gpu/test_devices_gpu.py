@@ -1,7 +1,7 @@
 """`devices:` with two GPUs: the bytes of one; a device that fails is dropped and the other finishes.
 
-Skipped where there is one GPU only. Where there is none the CPU stands for both of them, so that what is not the GPUs'
-fault shows there.
+Skipped where there is one GPU only. Where there is none the CPU stands for both of them in one test, so that what is not
+the GPUs' fault shows there; `tests/render/test_children.py` has the others for the CPU.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ pytestmark = [
     pytest.mark.timeout(400),
     *([pytest.mark.gpu] if GPUS else []),
 ]
+on_gpus = pytest.mark.skipif(not GPUS, reason="needs two GPUs")
 STAGES = [{"warp": {"rotate": 3}}, {"resize": {"width": 160, "height": -2}}]
 LOSSLESS = {"codec": "ffv1", "options": {"level": "3"}}
 FRAMES, GOP = 240 if GPUS else 80, 8
@@ -90,10 +91,11 @@ def carry_out(plan: Plan) -> tuple[bytes, Journal]:
     return plan.output.read_bytes(), journal
 
 
+@on_gpus
 @pytest.mark.parametrize(("video", "suffix"), [(LOSSLESS, ".mp4"), ({"codec": "mjpeg"}, ".mov")])
 def test_two_make_the_bytes_of_one(clip: Path, tmp_path: Path, video: dict, suffix: str) -> None:
     one, _ = carry_out(planned(clip, tmp_path / f"one{suffix}", video, device=TWO[0]))
-    for number, names in enumerate(("all", TWO[::-1]) if GPUS else (TWO,)):
+    for number, names in enumerate(("all", TWO[::-1])):
         plan = two(clip, tmp_path / f"two{number}{suffix}", video, names)
         assert len(plan.devices) >= 2
         made, journal = carry_out(plan)
@@ -101,6 +103,7 @@ def test_two_make_the_bytes_of_one(clip: Path, tmp_path: Path, video: dict, suff
         assert not journal.entries
 
 
+@on_gpus
 def test_the_second_gpu_alone(clip: Path, tmp_path: Path) -> None:
     """In this process: nothing of it may happen on cuda:0, where a kernel would not find its pictures."""
     plan = planned(clip, tmp_path / "one.mp4", LOSSLESS, device=TWO[0])
