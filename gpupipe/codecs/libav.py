@@ -17,6 +17,7 @@ from gpupipe.codecs.libav_log import captured_log, captured_stderr, reason
 from gpupipe.codecs.libav_options import FLAG_GLOBAL_HEADER, FLAG_INTERLACED, check_options, rate_control
 from gpupipe.codecs.matte import ONE_THREAD, alpha_bits, decoder_of_both, taken_apart
 from gpupipe.codecs.scheduling import kept_scheduling
+from gpupipe.codecs.tail import Tail
 from gpupipe.color import AV_RANGE
 from gpupipe.device.host import nearly_full, short_of_memory
 from gpupipe.errors import MediaError, PlanError, ShortMemoryError
@@ -58,6 +59,7 @@ class LibavDecoder:
         self._time_base, self._journal = time_base, journal
         self._context = (decoder_of_both(stream) if source.alpha else None) or stream.codec_context
         self._context.thread_type = "AUTO"
+        self._tail = Tail()
         # AVI stores no pts, and for these libav makes one up that is the decoding order's; pictures leave the decoder
         # in step with the packets, so a picture's dts is its time, as for ffmpeg.
         avi = stream.container is not None and stream.container.format.name == "avi"
@@ -65,23 +67,50 @@ class LibavDecoder:
 
     def decode(self, packet: Packet | None) -> Iterator[FrameBatch]:
         """See `base.Decoder`. A packet that cannot be decoded is counted with its pts and skipped."""
+        if packet is not None and not self._timed_by_dts:
+            self._tail.add(packet)
         try:
             frames = self._context.decode(packet)
         except av.error.EOFError:
             return
         except av.error.FFmpegError as error:
-            # EAGAIN is a thread that could not be started; what else fails beside full memory may be no damage at all.
-            if isinstance(error, (av.error.MemoryError, av.error.BlockingIOError)) or nearly_full():
-                raise ShortMemoryError("out of memory while decoding", hint=_LESS) from None
-            place = "at the end" if packet is None else f"pts {packet.pts}"
-            self._journal.warn("decode-error", f"damaged video skipped: {error.strerror}", place=place)
-            return
+            self._failed(packet, error)
+            frames = []
         for frame in frames:
-            if frame.is_corrupt:
-                self._journal.warn(
-                    "corrupt-frame", "damaged picture kept, parts of it may be wrong", place=f"pts {frame.pts}"
-                )
-            yield self._batch(frame)
+            self._tail.shown(frame.pts)
+            yield self._told(frame)
+        if packet is None and not self._timed_by_dts:
+            yield from self._held_back()
+
+    def _failed(self, packet: Packet | None, error: av.error.FFmpegError) -> None:
+        # EAGAIN is a thread that could not be started; what else fails beside full memory may be no damage at all.
+        if isinstance(error, (av.error.MemoryError, av.error.BlockingIOError)) or nearly_full():
+            raise ShortMemoryError("out of memory while decoding", hint=_LESS) from None
+        if packet is None and self._tail.missing():
+            return  # which of them it was is told when they are decoded again
+        place = "at the end" if packet is None else f"pts {packet.pts}"
+        self._journal.warn("decode-error", f"damaged video skipped: {error.strerror}", place=place)
+
+    def _held_back(self) -> Iterator[FrameBatch]:
+        """Pictures that the decoder's threads had and did not give at the end; see `Tail`."""
+        missing = self._tail.missing()
+        if not missing:
+            return
+
+        def failed(packet: Packet, error: av.error.FFmpegError) -> None:
+            if packet.pts in missing:
+                self._failed(packet, error)
+
+        for frame in self._tail.again(self._context, failed):
+            if frame.pts in missing:
+                yield self._told(frame)
+
+    def _told(self, frame: av.VideoFrame) -> FrameBatch:
+        if frame.is_corrupt:
+            self._journal.warn(
+                "corrupt-frame", "damaged picture kept, parts of it may be wrong", place=f"pts {frame.pts}"
+            )
+        return self._batch(frame)
 
     def _batch(self, frame: av.VideoFrame) -> FrameBatch:
         """Wraps a decoded frame; only a format that gpupipe has no arithmetic for is converted (by swscale)."""
@@ -106,6 +135,7 @@ class LibavDecoder:
     def restart(self) -> None:
         """See `base.Decoder`."""
         self._context.flush_buffers()
+        self._tail.clear()
 
     def close(self) -> None:
         """Waits for libav's threads; the context goes with the demuxer's stream, or, one of `matte`'s, with this.
@@ -114,6 +144,7 @@ class LibavDecoder:
         libav's log is on (`libav_log`) waits for the GIL: neither would ever end. Flushing waits without the GIL.
         """
         self._context.flush_buffers()
+        self._tail.clear()
 
 
 class LibavEncoder:

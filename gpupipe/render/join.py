@@ -112,15 +112,16 @@ class Join:
     def _check(self) -> None:
         """A segment is accepted when the encoder gave what it got; fewer pictures than the container has are told."""
         segment = self._plan.segments[self._index]
+        began = "from the start" if segment.start is None else f"pts {segment.start}"
         if self._coded != self._frames:
             raise MediaError(
                 f"the encoder gave {self._coded} pictures for {self._frames}",
-                where=f"segment {self._index} at pts {segment.start}",
+                where=f"segment {self._index}, {began}",
             )
         missing = segment.frames - self._frames
         if segment.frames and missing:
             message = f"a segment held {segment.frames} pictures and {self._frames} could be decoded"
-            self._journal.warn("frames-missing", message, place=f"segment {self._index}, pts {segment.start}")
+            self._journal.warn("frames-missing", message, place=f"segment {self._index}, {began}")
 
 
 def _depth(first: Packet, shown: list[int], codec: str) -> int:
