@@ -54,6 +54,11 @@ class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no
         self.now = self.most = 0
         self._known: set[int] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Else torch loads its compiler with the first operator, to say that it is not to be compiled: a second."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

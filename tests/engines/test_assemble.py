@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -72,3 +74,15 @@ def test_tensors_that_were_there_before_do_not_count():
     assert taken_by(lambda: (x + 1) * 2, "cpu") == 2 * 4000
     assert taken_by(lambda: [x + n for n in range(3)], "cpu") == 3 * 4000
     assert taken_by(lambda: [(x + n).sum().item() for n in range(3)], "cpu") < 2 * 4000 + 100
+
+
+def test_counting_them_loads_no_compiler():
+    code = """
+import sys, torch
+from gpupipe.device.room import taken_by
+x = torch.zeros(1000)
+assert taken_by(lambda: (x + 1) * 2, "cpu") == 8000
+assert "torch._dynamo" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
