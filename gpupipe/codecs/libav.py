@@ -18,6 +18,7 @@ from gpupipe.codecs.libav_options import FLAG_GLOBAL_HEADER, FLAG_INTERLACED, ch
 from gpupipe.codecs.matte import ONE_THREAD, alpha_bits, decoder_of_both, taken_apart
 from gpupipe.codecs.scheduling import kept_scheduling
 from gpupipe.codecs.tail import Tail
+from gpupipe.codecs.vc3 import state_matrix
 from gpupipe.color import AV_RANGE
 from gpupipe.device.host import nearly_full, short_of_memory
 from gpupipe.errors import MediaError, PlanError, ShortMemoryError
@@ -274,6 +275,8 @@ class LibavEncoder:
                 packet.time_base = self.settings.time_base
             if packet.pts is not None:
                 packet.duration = self._durations.pop(packet.pts, packet.duration or 0)
+            if self.settings.codec == "dnxhd":
+                state_matrix(packet, self.settings.input_format.color.matrix)
         return packets
 
     def finish(self) -> list[Packet]:

@@ -35,3 +35,26 @@ def test_prores_ks_writes_them_into_the_frame_header(untouched) -> None:
     coder.close()
     header = bytes(packets[0])[8:]
     assert tuple(header[14:17]) == (9, 16, 9)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "fields", "shown"),
+    [(Matrix.BT2020_NCL, "progressive", "bt2020nc"), (Matrix.BT2020_NCL, "tt", "bt2020nc"),
+     (Matrix.BT709, "progressive", "bt709")],
+)  # fmt: skip
+def test_dnxhr_says_its_matrix(matrix, fields, shown, ffprobe, tmp_path) -> None:
+    """What ffprobe reads off the frames, from a file whose container says nothing of colour."""
+    size = (1920, 1080) if fields != "progressive" else (320, 192)
+    source = FrameFormat(
+        PIXEL_FORMATS["yuv422p10le"], *size, ColorSpec(matrix, 16, 9, Range.LIMITED), field_order=fields
+    )
+    options = {"profile": "dnxhr_hqx"} if fields == "progressive" else {"b": "185M"}
+    asked = EncoderSettings("dnxhd", "dnxhd", source, Fraction(1, 25), Fraction(25), None, None, None, options)
+    coder = LibavEncoder(asked)
+    packets = coder.encode(FrameBatch(source, (0,), asked.time_base, native=av.VideoFrame(*size, "yuv422p10le")))
+    packets += coder.finish()
+    coder.close()
+    path = tmp_path / "bare.dnxhd"
+    path.write_bytes(b"".join(bytes(packet) for packet in packets))
+    frames = ffprobe(path, "-show_frames", "-f", "dnxhd")["frames"]
+    assert [one["color_space"] for one in frames] == [shown]
