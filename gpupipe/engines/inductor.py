@@ -64,7 +64,10 @@ class Inductor:
 
         if torch.compiler.load_cache_artifacts((folder / _ARTIFACTS).read_bytes()) is None:
             raise EngineError("torch does not read what it kept of a compiled network", where=str(folder))
-        return _compiled(network, profile)
+        from torch._inductor import config  # noqa: PLC0415  see `base.Engine`
+
+        with config.patch(compile_threads=1):  # all is there: else it starts a process for each core to wait for it
+            return _compiled(network, profile)
 
 
 def _keep_artifacts(network: nn.Module, profile: Profile, path: Path) -> None:
