@@ -23,7 +23,7 @@ def state_matrix(packet: Packet, matrix: Matrix) -> None:
     """
     if matrix == Matrix.UNSPECIFIED:
         return
-    data = memoryview(packet).cast("B")  # type: ignore[arg-type]  # it has the buffer protocol
+    data = memoryview(packet).cast("B")
     for at in (0, len(data) // 2):  # an interlaced picture is two units of one size
         if bytes(data[at : at + len(_PREFIX)]) == _PREFIX:
             data[at + _VOLUME] |= _CODES.get(matrix, _ELSEWHERE) << 1
