@@ -39,6 +39,7 @@ from gpupipe import stages
 from gpupipe.bench.clip import repeat
 from gpupipe.device.timing import seconds_of
 from gpupipe.errors import GpupipeError
+from gpupipe.faces.detect import shown
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.journal import Journal
 from gpupipe.models import folder
@@ -141,8 +142,6 @@ def _line(error: Exception) -> str:
 
 
 def _timed(made: Row, plain: Any, graphed: Any, rgb: torch.Tensor) -> None:
-    from gpupipe.faces.detect import shown  # noqa: PLC0415
-
     each, device = 1000 / len(rgb), str(rgb.device)
 
     def used(stage: Any) -> tuple[float, Any]:

@@ -64,6 +64,8 @@ class Replay(Generic[Result]):
 class Recorder:
     """Records functions that take turns on one lane, and share memory for intermediate values.
 
+    What one gives may lie where those recorded before it keep theirs: it holds until one of them, or it, is called again.
+
     Args:
         lane: where they are recorded, and nothing else runs; they are called on any.
     """
@@ -96,7 +98,7 @@ class Recorded(Generic[Result]):
         self.pool, self.result = self._replay.pool, self._replay.result
 
     def __call__(self, *given: Tensor) -> Result:
-        """What `work` gives: the same tensors each time, until the next call; others where shapes are not the known."""
+        """What `work` gives: the same tensors each time, see `Recorder`; others where shapes are not the known ones."""
         pairs = list(zip(self._memory, given, strict=True))
         if any(ours.shape != theirs.shape for ours, theirs in pairs):
             return self._work(*given)
