@@ -64,7 +64,8 @@ class Replay(Generic[Result]):
 class Recorder:
     """Records functions that take turns on one lane, and share memory for intermediate values.
 
-    What one gives may lie where those recorded before it keep theirs: it holds until one of them, or it, is called again.
+    What one gives may lie where those recorded before it have intermediate values: it holds until it or one of them is
+    called again.
 
     Args:
         lane: where they are recorded, and nothing else runs; they are called on any.

@@ -9,7 +9,6 @@ from torch.nn import functional
 from gpupipe.engines.inductor import Inductor
 from gpupipe.models.ncnn import _Upscale, halved
 
-
 QUICK = {"cpp_cache_precompile_headers": False, "cpp.vec_isa_ok": True, "cpp.simdlen": 1}
 """Settings of inductor with which the C++ compiler takes a third of the time: what is tried stands before it."""
 
