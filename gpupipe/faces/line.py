@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from gpupipe.device.replay import Recorder
     from gpupipe.faces.rework import Rework
-    from gpupipe.faces.sight import Seen, Sight
+    from gpupipe.faces.seen import Seen
+    from gpupipe.faces.sight import Sight
 
     Chooser = Callable[[Seen], torch.Tensor]
 

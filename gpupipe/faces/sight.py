@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from gpupipe.faces.cuts import HEIGHT, WIDTH, cuts, luma, thumbnail
-from gpupipe.faces.detect import STEP, Look, Wanted, faces_of, shown
-from gpupipe.faces.follow import NOBODY, Likeness, at_lag, bridged, chains
+from gpupipe.faces.detect import STEP, faces_of, shown
+from gpupipe.faces.follow import NOBODY, at_lag, bridged, chains
 from gpupipe.faces.found import PARTS, Faces, filled, joined, nothing
 from gpupipe.faces.motion import Motion, Pyramid, forth, motion, pyramid
-from gpupipe.faces.smooth import Calm, averaged, smoothed
+from gpupipe.faces.seen import Seen
+from gpupipe.faces.smooth import averaged, smoothed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,45 +22,10 @@ if TYPE_CHECKING:
 
     from gpupipe.device.replay import Recorder
     from gpupipe.faces.refine import Refine
+    from gpupipe.faces.seen import Following
 
     Parts = tuple[Tensor, ...]
     PerFace = Callable[[Tensor, Faces, int], Tensor]
-
-
-class Following(NamedTuple):
-    """How faces are found and followed."""
-
-    look: Look
-    wanted: Wanted
-    every: int = 1
-    """A detector sees every so manieth picture, and the first of each shot."""
-    alike: Likeness = Likeness(0.2)
-    hold: int = 3
-    """Pictures for which a face that is missed goes on."""
-    calm: Calm | None = Calm()
-
-    @property
-    def window(self) -> int:
-        """Pictures that a face is known from."""
-        return self.calm.window if self.calm else 2
-
-    @property
-    def lead(self) -> int:
-        """Pictures before that a result depends on: the window, gaps before it, and the detection before those."""
-        return self.window - 1 + (self.hold + 1 if self.hold else 1) + self.every - 1
-
-
-class Seen(NamedTuple):
-    """Faces of N pictures, and how each is known."""
-
-    faces: Faces
-    """(N, K)."""
-    links: Tensor
-    """(window, N, K), see `follow.chains`."""
-    embeddings: Tensor
-    """(N, K, E): means along the chains."""
-    nobody: bool = False
-    """Known to be empty."""
 
 
 class _Light(NamedTuple):
@@ -139,7 +105,7 @@ class Sight:
         self._pictures = rgb
 
     def __call__(self, rgb: Tensor, memory: Parts, number: int) -> Seen:
-        """Faces of the next pictures; the memory is changed.
+        """Faces of the next pictures; the memory is changed. Where it is recorded they hold until the next call.
 
         Args:
             rgb: (N, 3, H, W).

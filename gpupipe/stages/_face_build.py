@@ -20,7 +20,8 @@ from gpupipe.faces.networks import card_of
 from gpupipe.faces.paste import Mask, rehearse
 from gpupipe.faces.refine import Refine
 from gpupipe.faces.rework import Cut, Laying, Rework
-from gpupipe.faces.sight import Following, Sight
+from gpupipe.faces.seen import Following
+from gpupipe.faces.sight import Sight
 from gpupipe.faces.smooth import Calm
 from gpupipe.models.load import load
 from gpupipe.stages._face_networks import (

@@ -55,7 +55,7 @@ class Face(base.Stage):
 
     @property
     def lead(self) -> int:
-        """See `base.Temporal`: `faces.sight.Following.lead`, which is not asked since it imports torch."""
+        """See `base.Temporal`: `faces.seen.Following.lead`, which is not asked since it imports torch."""
         smooth, hold = self.settings.smooth, self.settings.track.hold
         window = 2 if isinstance(smooth, str) else smooth.window
         extra = self.settings.detect.every - 1 + (self.settings.blend.steady > 0)

@@ -16,7 +16,8 @@ from gpupipe.faces.operate import blur, fill, pixelate
 from gpupipe.faces.paste import Mask, Place, Region, paste
 from gpupipe.faces.refine import Refine
 from gpupipe.faces.rework import Cut, Laying, Rework
-from gpupipe.faces.sight import Following, Sight
+from gpupipe.faces.seen import Following
+from gpupipe.faces.sight import Sight
 
 META = torch.device("meta")
 
