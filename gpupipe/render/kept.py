@@ -10,7 +10,7 @@ from gpupipe.codecs.encoders import encoder_facts
 from gpupipe.codecs.libav import LibavEncoder, one_picture
 from gpupipe.device import open_lane, release
 from gpupipe.device.host import short_of_memory
-from gpupipe.errors import GpupipeError, MediaError, StoppedError
+from gpupipe.errors import GpupipeError, MediaError, PlanError, StoppedError
 from gpupipe.events import happened
 from gpupipe.journal import Journal
 from gpupipe.media.demux import Demuxer
@@ -138,7 +138,7 @@ class telling:  # noqa: N801  reads as a statement: with telling(ledger)
             return
         ledger, kept = self._ledger, self._ledger.kept()
         ledger.log("stopped", why=str(error) or type(error).__name__, kept=kept)
-        if isinstance(error, GpupipeError) and kept:
+        if isinstance(error, GpupipeError) and kept and not isinstance(error, PlanError):  # which would come again
             done = f"{kept} of {len(ledger.plan.segments)} segments are kept, the same command goes on"
             error.hint = done if error.hint is None or isinstance(error, StoppedError) else f"{error.hint}; {done}"
 

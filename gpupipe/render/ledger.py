@@ -119,7 +119,7 @@ class Ledger:
             raise PlanError(
                 f"{len(begun)} segments are kept, and what says which engine their networks ran on is lost or damaged",
                 where=str(self.folder / CHOICES),
-                hint="--restart throws them away",
+                hint="`gpupipe run --restart` or `gpupipe clean` throws them away",
             )
         return found
 
@@ -150,7 +150,7 @@ class Ledger:
         raise PlanError(
             f"{done} segments of another run are kept: {'; '.join(changes[:_SHOWN])}{more}",
             where=str(self.folder),
-            hint="--restart throws them away; with the old config the run goes on",
+            hint="`gpupipe run --restart` or `gpupipe clean` throws them away; with what made them the run goes on",
         )
 
     def look(self, index: int) -> Piece | None:
