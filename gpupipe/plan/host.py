@@ -114,7 +114,9 @@ def fit_host(need: HostNeed, sessions: int, room: Room | None) -> HostBudget:
     size = need.bytes(max(1, most))
     reason = f"about {size_text(size)} of the host's {size_text(room.left)} that are left"
     if most == 0:
-        return HostBudget(1, size, f"{reason}: not enough even for one session, by this estimate", enough=False)
+        return HostBudget(
+            1, size, f"{reason}: not enough even for one session by this estimate, a tenth left free", enough=False
+        )
     if most < sessions:
         reason += f"; no room for more than {most} of {sessions} sessions"
     return HostBudget(most, size, reason, waiting=need.waiting * (most > 1))

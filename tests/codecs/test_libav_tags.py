@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import av
+import numpy as np
 import pytest
 import torch
 
@@ -51,10 +52,13 @@ def test_dnxhr_says_its_matrix(matrix, fields, shown, ffprobe, tmp_path) -> None
     options = {"profile": "dnxhr_hqx"} if fields == "progressive" else {"b": "185M"}
     asked = EncoderSettings("dnxhd", "dnxhd", source, Fraction(1, 25), Fraction(25), None, None, None, options)
     coder = LibavEncoder(asked)
-    packets = coder.encode(FrameBatch(source, (0,), asked.time_base, native=av.VideoFrame(*size, "yuv422p10le")))
+    flat = av.VideoFrame.from_ndarray(np.full(size[::-1], 90, np.uint8), format="gray").reformat(format="yuv422p10le")
+    packets = coder.encode(FrameBatch(source, (0,), asked.time_base, native=flat))
     packets += coder.finish()
     coder.close()
     path = tmp_path / "bare.dnxhd"
     path.write_bytes(b"".join(bytes(packet) for packet in packets))
+    halves = (0, len(bytes(packets[0])) // 2) if fields != "progressive" else (0,)
+    assert {bytes(packets[0])[at + 0x2C] & 6 for at in halves} == {2 if matrix == Matrix.BT2020_NCL else 0}
     frames = ffprobe(path, "-show_frames", "-f", "dnxhd")["frames"]
     assert [one["color_space"] for one in frames] == [shown]
