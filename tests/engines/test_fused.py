@@ -122,4 +122,4 @@ def test_where_there_is_no_pair_the_network_stays_what_it_is() -> None:
 
 
 if __name__ == "__main__":
-    compare("cpu", ((1, 3, 5), (2, 4, 131)), ((3, 16), (16, 16), (32, 16)))
+    compare("cpu", ((1, 3, 5), (2, 3, 131)), ((3, 16), (16, 16), (32, 16)))

@@ -31,6 +31,7 @@ from gpupipe.faces.templates import template
 ROOT = Path(__file__).resolve().parents[2]
 SHARES = (0.8, 0.3, 0.5, 0.1, 2.5, 0.02, 9.0)
 """Sides of faces as parts of the picture's height."""
+LOOKS = (*(Mask(shape, 0.2) for shape in get_args(Shape)), Mask("hull", 0.0, 0.6))
 
 
 def pictures(count: int, width: int, height: int, dtype: torch.dtype, *, packed: bool = True) -> torch.Tensor:
@@ -91,10 +92,15 @@ def compare_shown(device: str, changes: tuple[tuple[int, int, int, int], ...]) -
         assert not got[..., wide:].any()
 
 
-def compare_paste(device: str, frames: tuple[tuple[int, int], ...], sizes: tuple[int, ...], places: int = 7) -> None:
+def compare_paste(
+    device: str,
+    frames: tuple[tuple[int, int], ...],
+    sizes: tuple[int, ...],
+    places: int,
+    looks: tuple[Mask, ...] = LOOKS,
+) -> None:
     from gpupipe.faces.paste_triton import paste as pasted  # noqa: PLC0415
 
-    looks = [*((shape, 0.2, 1.0) for shape in get_args(Shape)), ("hull", 0.0, 0.6)]
     for (width, height), size, (number, look) in (
         (frame, size, look) for frame in frames for size in sizes for look in enumerate(looks)
     ):
@@ -107,12 +113,12 @@ def compare_paste(device: str, frames: tuple[tuple[int, int], ...], sizes: tuple
         faces = torch.rand((int(valid.sum()), 3, size, size), generator=random).to(device)
         rgb = pictures(count, width, height, dtype).to(device)
         rgb[:, :, ::9, ::11] = float("nan")
-        wanted, got, lie, mask = rgb.clone(), rgb.clone(), Places(matrix, at, valid, rank), Mask(*look)
+        wanted, got, lie = rgb.clone(), rgb.clone(), Places(matrix, at, valid, rank)
         span = int(extent(matrix, size).max()) + 2
         region = Region(min(width, span), min(height, span))
         for k in range(places):
-            paste(wanted, faces[rank[:, k]], lie.at(k), mask, region)
-        pasted(got, pyramid_of(faces), lie, mask, _FINE)
+            paste(wanted, faces[rank[:, k]], lie.at(k), look, region)
+        pasted(got, pyramid_of(faces), lie, look, _FINE)
         seen = ~rgb.isnan()
         assert torch.equal(got.isnan(), wanted.isnan())
         changed, ours = (wanted != rgb) & seen, (got != rgb) & seen
@@ -138,7 +144,7 @@ def compare(device: str) -> None:
         compare_crops(device, ((40, 31),), (33,), 4)
         compare_shown(device, ((61, 45, 33, 24), (9, 7, 19, 11), (64, 32, 32, 16), (33, 9, 7, 2), (21, 17, 21, 17)))
         compare_paste(device, ((70, 30),), (16,), 3)
-        compare_paste(device, ((40, 37),), (128,), 3)
+        compare_paste(device, ((40, 37),), (128,), 3, LOOKS[-2:])
         return
     compare_crops(device, ((1920, 1080), (61, 45)), (192, 256, 41), 28)
     compare_shown(
