@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LEAST, _MOST, _NARROW = 16, 64, 8
 """Channels: of a matrix product of tensor cores at least, of the fast memory of a multiprocessor at most (72 KiB of the
-99 that smaller cards have; of 128 channels it is 192); and see `convolution_triton.NARROW`."""
+99 that smaller cards have; of 128 channels it is 128 and more); and see `convolution_triton.NARROW`."""
 
 
 @torch.library.custom_op("gpupipe::convolved", mutates_args=())

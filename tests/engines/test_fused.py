@@ -53,6 +53,35 @@ def test_kernel_in_the_interpreter() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+def test_kernel_compiles_for_gpus_and_fits_their_memory() -> None:
+    """Without a GPU, to machine code; what the interpreter lets pass may not compile. KiB of a block: CUDA's guide."""
+    program = """
+from triton import compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from gpupipe.engines.convolution_triton import _PIXELS, _STAGES, _WARPS, _narrow, _wide
+from gpupipe.engines.fused import _MOST
+wide = dict(IN=_MOST, OUT=_MOST, PIXELS=_PIXELS, STAGES=_STAGES)
+narrow = dict(IN=3, OUT=_MOST, PIXELS=_PIXELS, DEEP=32)
+for capability, memory in ((89, 99), (90, 227)):
+    for kernel, warps, constants in ((_wide, _WARPS, wide), (_narrow, 4, narrow)):
+        names = [p.name for p in kernel.params]
+        kinds = {n: "constexpr" if n in constants else "*fp16" if n.endswith("_ptr") else "i32" for n in names}
+        aligned = {(n,): [["tt.divisibility", 16]] for n, name in enumerate(names) if kinds[name] == "*fp16"}
+        source = ASTSource(fn=kernel, signature=kinds, constexprs=constants, attrs=aligned)
+        done = compile(source, target=GPUTarget("cuda", capability, 32), options=dict(num_warps=warps))
+        assert done.asm["cubin"]
+        assert done.metadata.shared <= memory << 10, (capability, done.metadata.shared)
+        assert kernel is _narrow or "cp.async" in done.asm["ptx"], "pixels are asked for ahead"
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.gpu
 def test_kernel_on_the_gpu() -> None:
     compare("cuda", ((1, 1080, 1920), (2, 33, 129)), ((3, 64), (64, 64), (16, 32)))
