@@ -150,7 +150,7 @@ def _video(
         time_base=fraction(stream.time_base) or Fraction(1, 90000),
         rate=rate,
         start=frame.pts if frame.pts is not None else stream.start_time,
-        frames=stream.frames or None,
+        frames=_frames(container, stream),
         duration=stream.duration,
         display_matrix=display_matrix(picture.side_data),
         hdr=hdr(picture.side_data, dolby_vision=described.dolby_vision),
@@ -158,6 +158,20 @@ def _video(
         timecode=timecode,
     )
     return video, (*notes, *unknown)
+
+
+def _frames(container: InputContainer, stream: av.VideoStream) -> int | None:
+    """What the container says; of AVI without the empty chunks that stand for a picture shown once more.
+
+    Its header counts them too, and its index, which libav reads without them, is by their numbers. An index that ends
+    well before is one that was not read to its end, and tells nothing.
+    """
+    index = stream.index_entries
+    if container.format.name == "avi" and len(index):
+        after = stream.frames - 1 - index[len(index) - 1].timestamp
+        if 0 <= after <= _rate(stream, untimed=False):
+            return len(index)
+    return stream.frames or None
 
 
 def _rate(stream: av.VideoStream, *, untimed: bool) -> Fraction:

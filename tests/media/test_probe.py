@@ -396,3 +396,18 @@ def test_colour_that_the_container_alone_says_is_kept(nothing, ffmpeg, tmp_path)
         assert (frame.color_primaries, frame.color_trc) == (nothing, nothing)
     color = probe(path).video.format.color
     assert (color.primaries, color.transfer, color.matrix) == (9, 16, Matrix.BT2020_NCL)
+
+
+@pytest.mark.parametrize("last", [12, 13, 14])
+def test_avi_counts_pictures_and_not_what_repeats_them(last, ffmpeg, tmp_path):
+    """Frames that are left out are empty chunks, which the header counts; without its index a file is counted by that."""
+    path, chosen = tmp_path / "drops.avi", rf"select=not(eq(mod(n\,5)\,2))*lte(n\,60+{last})"
+    source = ("-f", "lavfi", "-i", "testsrc2=s=64x48:r=25:d=3")
+    ffmpeg(*source, "-vf", chosen, "-fps_mode", "vfr", "-c:v", "mjpeg", path)
+    with av.open(str(path)) as container:
+        pictures = sum(1 for _ in container.decode(video=0))
+    assert probe(path).video.frames == pictures
+    data = path.read_bytes()
+    cut = tmp_path / "cut.avi"
+    cut.write_bytes(data[: len(data) // 2])
+    assert probe(cut).video.frames > pictures
