@@ -74,7 +74,11 @@ def command(
     with OutputFile(output, overwrite=overwrite, inputs=tuple(filter(None, (input, config)))) as target:
         result = load_config(config).output.path or _ANY
         plan = prepare(config, input, Path(result), device=device, strict=False, say=console.say)
-        found = stills(plan, moments(at, plan) if at else spread(contact or 1, plan))
+        if at:
+            found = stills(plan, moments(at, plan))
+        else:  # of a file that is shorter than it says, or of few pictures, what there is
+            each = {still.pts: still for still in stills(plan, spread(contact or 1, plan), beyond=True)}
+            found = tuple(each.values())
         page = output.suffix.lower() == ".html"
         content = _page(found, plan, config) if page else _png(found, show, small=contact is not None)
         try:

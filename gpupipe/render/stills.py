@@ -96,13 +96,13 @@ def spread(count: int, plan: Plan) -> tuple[int, ...]:
 def stills(plan: Plan, ticks: Sequence[int], *, beyond: bool = False) -> tuple[Still, ...]:
     """The first picture at or after each tick, by the plan's own decoder and stages.
 
-    With `beyond`, ticks that no picture follows are left out.
+    With `beyond`, ticks that no picture follows are left out, and where none is left, the first of the range is taken.
 
     Each is found by seeking, so a long file costs no more than a short one; only an `fps` stage, which counts from the
     beginning on, makes all before it be decoded.
 
     Raises:
-        PlanError: no picture follows a tick, or any tick.
+        PlanError: no picture follows a tick, or there is none at all.
         MediaError, DeviceError: as a run.
     """
     lane, journal = open_lane(plan.device), Journal()
@@ -112,9 +112,12 @@ def stills(plan: Plan, ticks: Sequence[int], *, beyond: bool = False) -> tuple[S
         try:
             found[tick] = _still(plan, tick, lane, transform, journal)
         except PlanError:
-            if not (beyond and found):
+            if not beyond:
                 raise
             break
+    if not found:
+        first = plan.start_pts if plan.start_pts is not None else plan.source.video.start or 0
+        return (_still(plan, first, lane, transform, journal),)
     return tuple(found[tick] for tick in ticks if tick in found)
 
 

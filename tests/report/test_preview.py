@@ -167,3 +167,17 @@ def test_refused(clip, tmp_path, options, says):
     assert isinstance(done.exception, GpupipeError)
     assert says in str(done.exception)
     assert not list(tmp_path.glob("*.png"))
+
+
+@pytest.mark.parametrize(
+    ("name", "pictures"),
+    [("one_frame_av1_64x64.mp4", 1), ("rot180_3_frames.mov", 2), ("truncated_moov_says_745_frames.mp4", 1)],
+)
+def test_a_contact_sheet_of_less_than_it_wants(corpus, tmp_path, name, pictures):
+    """A clip of few pictures, and one that is shorter than it says: what there is, each once."""
+    config = tmp_path / "c.yaml"
+    config.write_text("stages: []\n")
+    words = ["preview", str(config), str(corpus / "files" / name), "--contact", "7", "-o", str(tmp_path / "x.png")]
+    done = CliRunner().invoke(cli, words, obj=Console(), catch_exceptions=False)
+    assert done.exit_code == 0
+    assert done.output.count(" s") == pictures
