@@ -63,14 +63,16 @@ class Tail:
         self._newest = pts
 
     def missing(self) -> set[int]:
-        """Times (pts) of pictures behind the last that came out."""
+        """Times (pts) of pictures behind the last that came out; none where packets have no times to go by."""
         last = [packet for group in self._groups for packet in group][-HELD:]
         newest = self._newest
-        return {
-            packet.pts
-            for packet in last
-            if packet.pts is not None and not packet.is_discard and (newest is None or packet.pts > newest)
-        }
+        found = set()
+        for packet in last:
+            if packet.pts is None:  # libav's times of pictures are then others than the packets'
+                return set()
+            if not packet.is_discard and (newest is None or packet.pts > newest):
+                found.add(packet.pts)
+        return found
 
     def again(
         self, context: av.VideoCodecContext, failed: Callable[[Packet, av.error.FFmpegError], None]

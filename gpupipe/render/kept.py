@@ -138,7 +138,7 @@ class telling:  # noqa: N801  reads as a statement: with telling(ledger)
             return
         ledger, kept = self._ledger, self._ledger.kept()
         ledger.log("stopped", why=str(error) or type(error).__name__, kept=kept)
-        if isinstance(error, GpupipeError) and kept and not isinstance(error, PlanError):  # which would come again
+        if isinstance(error, GpupipeError) and kept and type(error) is not PlanError:  # that one would come again
             done = f"{kept} of {len(ledger.plan.segments)} segments are kept, the same command goes on"
             error.hint = done if error.hint is None or isinstance(error, StoppedError) else f"{error.hint}; {done}"
 

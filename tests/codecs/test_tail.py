@@ -65,7 +65,7 @@ def test_as_many_as_one_thread_gives(codec: str, hurt: set[int], ffmpeg: Callabl
     assert bool(errors[0]) == bool(errors[1])
 
 
-def packet(pts: int, size: int, *, key: bool) -> av.Packet:
+def packet(pts: int | None, size: int, *, key: bool) -> av.Packet:
     made = av.Packet(size)
     made.pts, made.is_keyframe = pts, key
     return made
@@ -86,4 +86,12 @@ def test_what_is_kept_is_bounded() -> None:
     kept = [one.pts for group in tail._groups for one in group]
     assert kept == list(range(412, 420))  # eight of an eighth
     tail.clear()
+    assert tail.missing() == set()
+
+
+def test_without_times_nothing_is_decoded_twice() -> None:
+    """Of a stream that stores a time now and then, pictures have times that no packet has."""
+    tail = Tail()
+    for n in range(20):
+        tail.add(packet(n if n % 10 == 0 else None, 100, key=n % 10 == 0))
     assert tail.missing() == set()
