@@ -80,7 +80,7 @@ def cuttable(corpus: Path) -> list[Path]:
 def test_every_corpus_file_that_can_be_cut(corpus: Path, tmp_path: Path) -> None:
     names = []
     for source in cuttable(corpus):
-        small = {"stages": [{"resize": {"width": 320, "height": -2, "filter": "bilinear"}}], "output": FFV1}
+        small = {"stages": [{"resize": {"width": 160, "height": -2, "filter": "bilinear"}}], "output": FFV1}
         run(source, tmp_path / f"{source.stem}-one.mkv", {**small, "segments": "off"})
         run(source, tmp_path / f"{source.stem}-cut.mkv", {**small, "segments": {"seconds": 0.1}, "sessions": 3})
         one, cut = tmp_path / f"{source.stem}-one.mkv", tmp_path / f"{source.stem}-cut.mkv"

@@ -47,10 +47,11 @@ def test_every_profile_at_odd_sizes(profile, size, tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("size", "profile"),
-    [((1920, 1080), "hq"), ((1998, 1080), "standard"), ((3840, 2160), "proxy"), ((1280, 720), "4444")],
+    [((1920, 1080), "hq"), ((1998, 1080), "standard"), ((3840, 544), "proxy"), ((1280, 720), "4444")],
     ids=str,
 )
 def test_sizes_of_the_trade(size, profile, tmp_path) -> None:
+    """UHD by its width alone: lines are coded sixteen at a time, each row of them like the one above."""
     asked = settings(*size, profile, quality=4)
     frame = frame_for(profile, "grain", *size)
     packets = coded(asked, [frame])
