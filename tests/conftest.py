@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -54,6 +55,26 @@ def corpus() -> Path:
     if not (folder / "manifest.csv").is_file():
         pytest.fail("the corpus of real files is missing: expected ../shared/corpus beside the repository")
     return folder
+
+
+@pytest.fixture
+def by_the_interpreter(request: pytest.FixtureRequest) -> Callable[[], None]:
+    """Runs the test's own file as a program, with kernels by Triton's interpreter, which Triton reads when imported."""
+    return lambda: _of_its_own(["-W", "error", str(request.path)], {"TRITON_INTERPRET": "1"})
+
+
+@pytest.fixture
+def by_the_compiler() -> Callable[[str], None]:
+    """Runs a program with kernels as they are, to compile them for a GPU that is not there."""
+    return lambda program: _of_its_own(["-c", program], {})
+
+
+def _of_its_own(words: list[str], more: dict[str, str]) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)} | more
+    done = subprocess.run(
+        [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.fixture(scope="session")

@@ -20,9 +20,12 @@ NARROW = 8
 
 
 @triton.jit
-def _finished(sums, bias_ptr, slope_ptr, o):
+def _stored(sums, bias_ptr, slope_ptr, line, x, width, OUT: tl.constexpr):
+    """Ends a program: bias, PReLU, and its pixels `x` of the line that begins at `line`."""
+    o = tl.arange(0, OUT)
     sums += tl.load(bias_ptr + o)[None, :].to(tl.float32)
-    return tl.where(sums > 0, sums, sums * tl.load(slope_ptr + o)[None, :].to(tl.float32))
+    sums = tl.where(sums > 0, sums, sums * tl.load(slope_ptr + o)[None, :].to(tl.float32))
+    tl.store(line + x[:, None] * OUT + o[None, :], sums.to(line.dtype.element_ty), mask=(x < width)[:, None])
 
 
 @triton.jit
@@ -40,8 +43,7 @@ def _wide(
         inside = (y + below >= 0) & (y + below < height) & (column >= 0) & (column < width)
         pixels = tl.load(line + (below * width + column)[:, None] * IN + c[None, :], mask=inside[:, None], other=0.0)
         sums = tl.dot(pixels, tl.load(weight_ptr + (tap * IN + c)[:, None] * OUT + o[None, :]), sums)
-    out = out_ptr + (n * height + y) * width * OUT + x[:, None] * OUT + o[None, :]
-    tl.store(out, _finished(sums, bias_ptr, slope_ptr, o).to(out_ptr.dtype.element_ty), mask=(x < width)[:, None])
+    _stored(sums, bias_ptr, slope_ptr, out_ptr + (n * height + y) * width * OUT, x, width, OUT)
 
 
 @triton.jit
@@ -58,8 +60,7 @@ def _narrow(
     pixels = tl.load(place, mask=used[None, :] & (column >= 0) & (column < width), other=0.0)
     weights = tl.load(weight_ptr + k[:, None] * OUT + o[None, :], mask=(k < 9 * IN)[:, None], other=0.0)
     sums = tl.dot(pixels, weights)
-    out = out_ptr + (n * height + y) * width * OUT + x[:, None] * OUT + o[None, :]
-    tl.store(out, _finished(sums, bias_ptr, slope_ptr, o).to(out_ptr.dtype.element_ty), mask=(x < width)[:, None])
+    _stored(sums, bias_ptr, slope_ptr, out_ptr + (n * height + y) * width * OUT, x, width, OUT)
 
 
 def convolved(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -18,7 +15,8 @@ from gpupipe.engines.base import Profile
 from gpupipe.engines.fused import Convolved, fused, paired
 from gpupipe.models.graph import Graph, Step
 
-ROOT = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def packed(weight: torch.Tensor) -> torch.Tensor:
@@ -44,17 +42,12 @@ def compare(device: str, sizes: tuple[tuple[int, int, int], ...], channels: tupl
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed; the gpu tests run the kernel")
-def test_kernel_in_the_interpreter() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", __file__],
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+def test_kernel_in_the_interpreter(by_the_interpreter: Callable[[], None]) -> None:
+    by_the_interpreter()
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
-def test_kernel_compiles_for_gpus_and_fits_their_memory() -> None:
+def test_kernel_compiles_for_gpus_and_fits_their_memory(by_the_compiler: Callable[[str], None]) -> None:
     """Without a GPU, to machine code; what the interpreter lets pass may not compile. KiB of a block: CUDA's guide."""
     program = """
 from triton import compile
@@ -75,11 +68,7 @@ for capability, memory in ((89, 99), (90, 227)):
         assert done.metadata.shared <= memory << 10, (capability, done.metadata.shared)
         assert kernel is _narrow or "cp.async" in done.asm["ptx"], "pixels are asked for ahead"
 """
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    by_the_compiler(program)
 
 
 @pytest.mark.gpu

@@ -7,13 +7,9 @@ hundred-thousandth of a pixel off), a float16 frame by one step of its own.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from itertools import cycle
-from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 import torch
@@ -28,7 +24,9 @@ from gpupipe.faces.paste import _FINE, Mask, Places, Region, extent, paste, past
 from gpupipe.faces.sampling import sample
 from gpupipe.faces.templates import template
 
-ROOT = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SHARES = (0.8, 0.3, 0.5, 0.1, 2.5, 0.02, 9.0)
 """Sides of faces as parts of the picture's height."""
 LOOKS = (*(Mask(shape, 0.2) for shape in get_args(Shape)), Mask("hull", 0.0, 0.6))
@@ -154,17 +152,12 @@ def compare(device: str) -> None:
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed; the gpu tests run the kernels")
-def test_kernels_in_the_interpreter() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", __file__],
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+def test_kernels_in_the_interpreter(by_the_interpreter: Callable[[], None]) -> None:
+    by_the_interpreter()
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
-def test_kernels_compile_for_a_gpu() -> None:
+def test_kernels_compile_for_a_gpu(by_the_compiler: Callable[[str], None]) -> None:
     """To machine code of compute capability 9.0, which needs no GPU: what the interpreter lets pass may not compile."""
     program = """
 import triton
@@ -191,11 +184,7 @@ for shape in (0, 1, 2):
     constants = dict(SHAPE=shape, FINE=1.6, PLACES=16, STRIPS=8, ROWS=4, COLUMNS=64)
     compiled(_paste, 8, constants, out_ptr="*fp16")
 """
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    by_the_compiler(program)
 
 
 @pytest.mark.gpu

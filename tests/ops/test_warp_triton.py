@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,7 +11,9 @@ import torch
 
 from gpupipe.ops import warp
 
-ROOT = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 MAPS = {
     "turned": [[0.9, 0.3, -2.0], [-0.2, 1.1, 3.0], [0.0, 0.0, 1.0]],
     "shrunk": [[0.2, 0.0, 9.0], [0.0, 0.3, 5.0], [0.0, 0.0, 1.0]],
@@ -50,17 +49,12 @@ def compare(device: str, sizes: tuple[tuple[int, int], ...] = SIZES) -> None:
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed; the gpu tests run the kernel")
-def test_kernel_in_the_interpreter() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", __file__],
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+def test_kernel_in_the_interpreter(by_the_interpreter: Callable[[], None]) -> None:
+    by_the_interpreter()
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
-def test_kernel_compiles_for_a_gpu() -> None:
+def test_kernel_compiles_for_a_gpu(by_the_compiler: Callable[[str], None]) -> None:
     """To machine code of compute capability 9.0, which needs no GPU: what the interpreter lets pass may not compile."""
     program = """
 import triton
@@ -76,11 +70,7 @@ for pixels in ("*fp16",):
         source = ASTSource(fn=_bilinear, signature=signature, constexprs=constants)
         assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]
 """
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    by_the_compiler(program)
 
 
 @pytest.mark.gpu

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,7 +14,9 @@ from gpupipe.codecs.prores.layout import layout_of
 from gpupipe.codecs.prores.profile import PROFILES
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 
-ROOT = Path(__file__).resolve().parents[3]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 CASES = [  # pixels, size, field order, profile, quantisers
     ("yuv422p10le", (40, 30), "bb", 0, (1, 200)),
     ("yuv444p12le", (17, 15), "progressive", 5, (1, 128)),
@@ -55,19 +54,12 @@ def compare(pixels: str, size: tuple[int, int], order: str, profile: int, betwee
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
-def test_kernels_by_the_interpreter() -> None:
-    """In a process of its own: Triton reads TRITON_INTERPRET when it is imported."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
-    program = "import test_prores_triton as t\nfor case in t.CASES: t.compare(*case)"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        env=environment, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_kernels_by_the_interpreter(by_the_interpreter: Callable[[], None]) -> None:
+    by_the_interpreter()
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
-def test_kernels_compile_for_a_gpu() -> None:
+def test_kernels_compile_for_a_gpu(by_the_compiler: Callable[[str], None]) -> None:
     """To machine code of compute capability 9.0, which needs no GPU: what the interpreter lets pass may not compile."""
     program = """
 import triton
@@ -87,8 +79,9 @@ for blocks in (2, 32):
     for kernel in (entropy_triton._cost, entropy_triton._write):
         make(kernel, MACROBLOCKS=blocks // 4 or 1, COMPONENTS=1, BLOCKS=blocks)
 """
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    by_the_compiler(program)
+
+
+if __name__ == "__main__":
+    for case in CASES:
+        compare(*case)
