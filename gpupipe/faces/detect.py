@@ -32,6 +32,11 @@ class Look(NamedTuple):
     factor: float
     """Scaled pixels for each of the picture's own."""
 
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Width and height of what the detector gets."""
+        return -(-self.width // STEP) * STEP, -(-self.height // STEP) * STEP
+
 
 def look(width: int, height: int, longest: int) -> Look:
     """The picture scaled so that its longer side has about `longest` pixels."""
@@ -48,16 +53,16 @@ def shown(rgb_nchw: Tensor, how: Look) -> Tensor:
         rgb_nchw: (N, 3, H, W) floats, nominal 0..1; what lies beyond is clamped.
         how: from `look`.
     """
-    full = (how.height + -how.height % STEP, how.width + -how.width % STEP)
+    wide, high = how.padded
     if rgb_nchw.is_cuda and find_spec("triton") is not None:
         from gpupipe.faces import shown_triton  # noqa: PLC0415  machines without a GPU have no triton
 
-        return shown_triton.shown(rgb_nchw, (how.height, how.width), full)
+        return shown_triton.shown(rgb_nchw, (how.height, how.width), (high, wide))
     picture = rgb_nchw.to(torch.float32).clamp(0, 1) * 255
     if (how.height, how.width) != picture.shape[-2:]:
         size = (how.height, how.width)
         picture = functional.interpolate(picture, size=size, mode="bilinear", antialias=True, align_corners=False)
-    return functional.pad(picture, (0, full[1] - how.width, 0, full[0] - how.height))
+    return functional.pad(picture, (0, wide - how.width, 0, high - how.height))
 
 
 def decode(heat: Tensor, sizes: Tensor, offsets: Tensor, points: Tensor, *, most: int) -> Faces:

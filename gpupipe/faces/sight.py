@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from gpupipe.faces.cuts import HEIGHT, WIDTH, cuts, luma, thumbnail
-from gpupipe.faces.detect import STEP, faces_of, shown
+from gpupipe.faces.detect import faces_of, shown
 from gpupipe.faces.follow import NOBODY, at_lag, bridged, chains
 from gpupipe.faces.found import PARTS, Faces, filled, joined, nothing
 from gpupipe.faces.motion import Motion, Pyramid, forth, motion, pyramid
@@ -78,7 +78,7 @@ class Sight:
         """Memory of nothing: faces of the last pictures, which of them began a shot, the last one's looks."""
         how = self.how
         faces = nothing(how.lead, how.wanted.places, device, self.width)
-        high, wide = (-(-side // STEP) * STEP for side in (how.look.height, how.look.width))
+        wide, high = how.look.padded
         atlas = pyramid(torch.zeros(1, high, wide, device=device), how.look).atlas
         shot = torch.zeros(how.lead, dtype=torch.bool, device=device)
         return (*faces.tensors(), shot, torch.zeros(HEIGHT, WIDTH, device=device), atlas)
@@ -137,8 +137,7 @@ class Sight:
         return _Light(small, atlas, thumbnails, cuts(thumbnails, last))
 
     def _pyramid(self, atlas: Tensor) -> Pyramid:
-        how = self.how.look
-        return Pyramid(atlas, -(-how.height // STEP) * STEP, how)
+        return Pyramid(atlas, self.how.look.padded[1], self.how.look)
 
     def _settled(self, atlas: Tensor, thumbnails: Tensor, new: Tensor, *others: Tensor) -> _Settled:
         """All that follows from the faces of every picture, and from the memory: who is who, and where calmly."""

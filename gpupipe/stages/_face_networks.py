@@ -12,7 +12,7 @@ import torch
 from gpupipe.engines.base import Profile
 from gpupipe.engines.choice import Choice, holding, versions_of
 from gpupipe.engines.identity import origin_of
-from gpupipe.faces.detect import STEP, look
+from gpupipe.faces.detect import look
 from gpupipe.faces.engine import Batched, foreseen
 from gpupipe.faces.networks import card_of, network_of, rehearsed
 from gpupipe.faces.refine import SIDE
@@ -78,8 +78,7 @@ def _choice(name: str, engine: str, profile: Profile) -> Choice:
 
 def seen_size(stage: Face, source: FrameFormat) -> tuple[int, int]:
     """Width and height of what the detector gets of a picture."""
-    width, height = look(source.width, source.height, stage.longest(source))[:2]
-    return -(-width // STEP) * STEP, -(-height // STEP) * STEP
+    return look(source.width, source.height, stage.longest(source)).padded
 
 
 def looks_at_once(stage: Face, source: FrameFormat) -> int:
