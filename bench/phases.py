@@ -18,6 +18,7 @@ GPU_TESTS = (
     "tests/gpu",
     "tests/ops/test_color_triton.py",
     "tests/ops/test_warp_triton.py",
+    "tests/ops/test_halve.py",
     "tests/engines/test_fused.py",
     "tests/faces/test_face_kernels.py",
     "tests/stages/test_on_cuda.py",

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from gpupipe.errors import MediaError
 from gpupipe.models.graph import Graph, Step
+from gpupipe.ops.halve import halved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +24,6 @@ _MAGIC = "7767517"
 _HALF = 0x01306B47
 _OPERATIONS: dict[int, Callable[..., torch.Tensor]] = {0: torch.add, 1: torch.sub, 2: torch.mul}
 _RESAMPLING = {1: "nearest", 2: "bilinear", 3: "bicubic"}
-_OUTER, _INNER = -0.09375, 0.59375
-"""Of four pixels in a row, what each counts half way between the middle two: Keys' cubic with a = -0.75."""
 _FUNCTIONS: dict[str, Callable[[], nn.Module]] = {"Sigmoid": nn.Sigmoid, "Swish": nn.SiLU}
 
 
@@ -41,29 +40,6 @@ class _Upscale(nn.Module):
                 return halved(x)
         corners = None if self.mode == "nearest" else False
         return functional.interpolate(x, scale_factor=self.scale, mode=self.mode, align_corners=corners)
-
-
-def halved(x: torch.Tensor) -> torch.Tensor:
-    """`interpolate` by exactly a half, bicubic, for torch.compile: constant weights, rows before columns.
-
-    `interpolate` itself becomes one kernel there, which computes an index and a weight for each of 16 pixels; this
-    becomes two of four pixels each.
-
-    Args:
-        x: N x C x H x W of even sides; N x C x H/2 x W/2 comes back, in x's dtype, summed up in float32.
-    """
-    return _halved(_halved(x, -2), -1).to(x.dtype)
-
-
-def _halved(x: torch.Tensor, axis: int) -> torch.Tensor:
-    """Between pixels 2 i and 2 i + 1, from 2 i - 1 to 2 i + 2; those at the edges again for what lies beyond."""
-    count = x.shape[axis]
-    # In floats: inductor (2.13) fails on an index of integers into a shuffled picture, as it does on a replicating pad.
-    even = torch.arange(0, count, 2, device=x.device, dtype=torch.float32)
-    before = x.index_select(axis, (even - 1).clamp(min=0).to(torch.int64))
-    after = x.index_select(axis, (even + 2).clamp(max=count - 1).to(torch.int64))
-    inner = (x[..., k::2, :] if axis == -2 else x[..., k::2] for k in (0, 1))
-    return _OUTER * (before.float() + after.float()) + _INNER * sum(one.float() for one in inner)
 
 
 class _Binary(nn.Module):

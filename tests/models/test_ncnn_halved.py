@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from gpupipe.engines.inductor import Inductor
-from gpupipe.models.ncnn import _Upscale, halved
+from gpupipe.models.ncnn import _Upscale
 
 QUICK = {"cpp_cache_precompile_headers": False, "cpp.vec_isa_ok": True, "cpp.simdlen": 1}
 """Settings of inductor with which the C++ compiler takes a third of the time: what is tried stands before it."""
@@ -19,20 +19,6 @@ def half(x: torch.Tensor) -> torch.Tensor:
 
 def noise(*shape: int) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.mark.parametrize("shape", [(1, 3, 2, 2), (2, 3, 4, 2), (1, 1, 6, 10), (2, 3, 64, 130)])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_it_is_torchs_own(shape: tuple[int, ...], layout: torch.memory_format) -> None:
-    x = noise(*shape).contiguous(memory_format=layout)
-    assert halved(x).shape == half(x).shape
-    assert float((halved(x) - half(x)).abs().max()) < 1e-6
-
-
-def test_half_floats_are_summed_up_in_whole_ones() -> None:
-    x = noise(1, 3, 32, 64).half()
-    assert halved(x).dtype == torch.float16
-    assert torch.equal(halved(x), halved(x.float()).half())
 
 
 @pytest.mark.parametrize(("height", "width", "taken"), [(16, 24, True), (15, 24, False), (16, 23, False)])
