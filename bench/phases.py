@@ -137,6 +137,7 @@ def _profile(name: str, encode: str) -> Phase:
 
 _MODELS = ("--cache", "CACHE", "--engines", "eager", "tensorrt", "inductor", "--cards")
 """In the order of how long each takes to build."""
+_SR = ("--cache", "CACHE", "--engines", "eager", "triton", "tensorrt", "inductor", "--cards")
 _SMALL = ("--size", "64x48", "--engines", "eager", "--precision", "fp32")
 _FACES = ("--cache", "CACHE", "--face", "STILL")
 _FEW = ("--size", "320x180", "--every", "1", "--engines", "eager", "--batch", "2", "--pipeline", "4")
@@ -158,8 +159,8 @@ PHASES: dict[str, Phase] = {
     "x264": _matrix("x264", 90),
     "models": Phase(
         180,
-        _script("models", *_MODELS, "realesr-animevideov3-x2", "--pipeline", "2400", device="cuda:0",
-                quick=(*_MODELS, "realesr-animevideov3-x2", *_SMALL, "--pipeline", "12", "--small")),
+        _script("models", *_SR, "realesr-animevideov3-x2", "--pipeline", "2400", device="cuda:0",
+                quick=(*_SR, "realesr-animevideov3-x2", *_SMALL, "--pipeline", "12", "--small")),
         verdicts.models,
     ),
     "faces": Phase(

@@ -75,6 +75,8 @@ class Engine(Protocol):
     """Counted up when what `build` writes changes, so that older entries of the cache are built anew."""
     builds: bool
     """Whether there is anything to build and to keep."""
+    delay: float
+    """Seconds, about, that a process takes to start with what is kept of it."""
     flexible: bool
     """Whether what was built for a profile takes batches from `least` on, too."""
 
@@ -84,6 +86,10 @@ class Engine(Protocol):
 
     def versions(self) -> dict[str, str]:
         """Of every library that takes part: another version builds anew."""
+        ...
+
+    def suits(self, network: nn.Module, profile: Profile) -> bool:
+        """Whether `auto` should try it on that network."""
         ...
 
     def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Eager:
     """Meets `base.Engine`."""
 
-    name, recipe, builds, flexible = "eager", 1, False, True
+    name, recipe, builds, delay, flexible = "eager", 1, False, 0.0, True
 
     def absent(self, device: str) -> str | None:
         """Never: see `base.Engine`."""
@@ -27,6 +27,11 @@ class Eager:
     def versions(self) -> dict[str, str]:
         """See `base.Engine`."""
         return {"torch": version("torch")}
+
+    def suits(self, network: nn.Module, profile: Profile) -> bool:
+        """Always: see `base.Engine`."""
+        del network, profile
+        return True
 
     def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:
         """Nothing: see `base.Engine`."""

@@ -1,4 +1,4 @@
-"""Convolutions that are followed by a PReLU made one operator, for compilers, which leave them two kernels."""
+"""Layers made one operator where compilers leave them several kernels: convolutions with their PReLU, how SR ends."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 from gpupipe.models.graph import Graph
+from gpupipe.models.ncnn import Binary, Upscale
+from gpupipe.ops.halve import doubled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,17 +66,29 @@ class Convolved(nn.Module):
         return made
 
 
-def fused(network: nn.Module, profile: Profile) -> nn.Module:
-    """A copy with such pairs as one layer each; the network itself where there are none, or the device is no GPU."""
+class Doubled(nn.Module):
+    """What a network of four times the size ends with where half of that is wanted."""
+
+    def forward(self, details: torch.Tensor, picture: torch.Tensor) -> torch.Tensor:
+        """See `ops.halve.doubled`."""
+        made: torch.Tensor = doubled(details, picture)
+        return made
+
+
+def fusible(network: nn.Module, profile: Profile) -> bool:
+    """Whether there are such layers, and a GPU in half precision with Triton to run them on."""
     if not profile.device.startswith("cuda") or profile.precision == "fp32" or find_spec("triton") is None:
-        return network
-    return paired(network)
+        return False
+    return any(_pairs(network)) or any(_ends(network))
 
 
-def paired(network: nn.Module) -> nn.Module:
+def fused(network: nn.Module, profile: Profile) -> nn.Module:
+    """A copy with such layers as one each; the network itself where it is not `fusible`."""
+    return joined(network) if fusible(network, profile) else network
+
+
+def joined(network: nn.Module) -> nn.Module:
     """`fused`, whatever the device is."""
-    if not any(_pairs(network)):
-        return network
     with torch.inference_mode(mode=False), torch.no_grad():  # what is made under it has no version, which compilers ask
         network = copy.deepcopy(network)
         for layers, first, second in list(_pairs(network)):
@@ -82,7 +96,42 @@ def paired(network: nn.Module) -> nn.Module:
             assert isinstance(convolution, nn.Conv2d), "see `_known`"
             assert isinstance(after, nn.PReLU), "see `_known`"
             layers[first], layers[second] = nn.Identity(), Convolved(convolution, after)
+        for layers, places, last in list(_ends(network)):
+            for place in places:
+                layers[place] = nn.Identity()
+            layers[last] = Doubled()
     return network
+
+
+def _ends(network: nn.Module) -> Iterator[tuple[nn.ModuleList, tuple[int, ...], int]]:
+    """Lists of layers, and places in them of what `Doubled` does: of what has one input, and of the sum."""
+    for graph in network.modules():
+        if not isinstance(graph, Graph):
+            continue
+        layers, fed = graph.layers, graph.fed()
+        for half, (added,) in ((place, by) for place, by in fed.items() if len(by) == 1):
+            if added is None or not _scales(layers[half], "bicubic", 0.5) or not _adds(layers[added]):
+                continue
+            shuffle, nearest = fed[added]
+            if shuffle is None or nearest is None or not _scales(layers[nearest], "nearest", 4.0):
+                continue
+            last = layers[shuffle]
+            if isinstance(last, nn.PixelShuffle) and last.upscale_factor == 4 and _gives(layers, fed[shuffle], 48):
+                yield layers, (shuffle, nearest, half), added
+
+
+def _scales(layer: nn.Module, mode: str, scale: float) -> bool:
+    return isinstance(layer, Upscale) and (layer.mode, layer.scale) == (mode, scale)
+
+
+def _adds(layer: nn.Module) -> bool:
+    return isinstance(layer, Binary) and layer.function is torch.add and layer.number is None
+
+
+def _gives(layers: nn.ModuleList, places: tuple[int | None, ...], channels: int) -> bool:
+    """Whether a convolution of so many channels is all that comes."""
+    found = layers[places[0]] if places[0] is not None else None
+    return isinstance(found, nn.Conv2d) and found.out_channels == channels
 
 
 def _pairs(network: nn.Module) -> Iterator[tuple[nn.Sequential | nn.ModuleList, int, int]]:

@@ -15,6 +15,7 @@ from gpupipe.device.host import short_of_memory
 from gpupipe.engines.eager import Eager
 from gpupipe.engines.inductor import Inductor
 from gpupipe.engines.tensorrt import TensorRT
+from gpupipe.engines.triton import Triton
 from gpupipe.errors import EngineError, first_line
 from gpupipe.events import happened
 from gpupipe.plain import parsed
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from gpupipe.engines.base import Engine, Network, Profile
     from gpupipe.engines.cache import EngineCache, Key
 
-ENGINES: tuple[Engine, ...] = (TensorRT(), Inductor(), Eager())
+ENGINES: tuple[Engine, ...] = (TensorRT(), Inductor(), Triton(), Eager())
+_NEAR = 1.02
+"""Times the fastest's that `auto` bears of an engine that starts sooner: it takes minutes to make up for seconds."""
 _CHOICE, _TICK = "choice.json", 10.0
 
 
@@ -134,9 +137,9 @@ class Selector:
         return self._one(named("eager"), profile)
 
     def _measured(self, engines: Sequence[Engine], profile: Profile, place: Path) -> Built:
-        """Builds, checks and times every engine; writes down the fastest."""
+        """Builds, checks and times every engine; writes down the fastest, or what starts sooner and is nearly that."""
         eager, found, why = self._eager(profile), {}, {}
-        for engine in engines:
+        for engine in (one for one in engines if one.suits(self._network, profile)):
             try:
                 found[engine.name] = self._timed(engine, eager, profile)
             except (EngineError, RuntimeError, MemoryError) as error:
@@ -145,7 +148,9 @@ class Selector:
                     raise
                 why[engine.name] = "out of memory" if short else first_line(error)
                 self._warn(f"engine {engine.name} is left out: {why[engine.name]}")
-        best = min(found, key=lambda name: found[name][0])
+        least = min(seconds for seconds, _ in found.values())
+        near = {name: built for name, (seconds, built) in found.items() if seconds <= _NEAR * least}
+        best = min(near, key=lambda name: (named(name).delay, found[name][0]))
         figures = ", ".join(f"{name} {seconds * 1000:.2f} ms" for name, (seconds, _) in found.items())
         self._say(f"engine {best} is taken for {profile}: {figures}")
         seconds = {name: seconds for name, (seconds, _) in found.items()}
@@ -169,7 +174,7 @@ class Selector:
     def _made(self, engine: Engine, profile: Profile) -> tuple[Built, bool]:
         """From the cache, and built first where it is not there or is no good; and whether it was built now."""
         if not engine.builds:
-            return Built(self._eager(profile), engine.name, engine.flexible), False
+            return Built(engine.load(self._network, profile, Path()), engine.name, engine.flexible), False
         key, fresh = self._key(engine, profile), False
         for last in (False, True):
             folder, new = self._cache.entry(key, lambda place: self._build(engine, profile, place))

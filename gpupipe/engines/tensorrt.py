@@ -38,7 +38,7 @@ _BUILDERS = {"torch-tensorrt": "tensorrt", "torch-tensorrt-rtx": "tensorrt_rtx"}
 class TensorRT:
     """Meets `base.Engine`. Half precision by explicit typing: the network's own dtypes are the engine's."""
 
-    name, recipe, builds, flexible = "tensorrt", 2, True, True
+    name, recipe, builds, delay, flexible = "tensorrt", 2, True, 0.5, True
 
     def absent(self, device: str) -> str | None:
         """See `base.Engine`."""
@@ -51,6 +51,11 @@ class TensorRT:
     def versions(self) -> dict[str, str]:
         """See `base.Engine`."""
         return {name: version for name, version in _installed() if "tensorrt" in name or name == "torch"}
+
+    def suits(self, network: nn.Module, profile: Profile) -> bool:
+        """Always: see `base.Engine`."""
+        del network, profile
+        return True
 
     def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:
         """See `base.Engine`."""

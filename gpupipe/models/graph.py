@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -98,19 +99,24 @@ class Graph(nn.Module):
 
     def followed(self) -> list[tuple[int, int]]:
         """Places in `layers` of pairs: the second takes what the first gives and nothing else, and nobody else does."""
-        takers: dict[str, list[int]] = {name: [-1] for name in self.outputs}
-        for n, step in enumerate(self._steps):
-            for name in step.inputs:
-                takers.setdefault(name, []).append(n)
-        pairs = []
-        for step, place in zip(self._steps, self._places, strict=True):
-            taken = [n for name in step.outputs for n in takers.get(name, ())]
-            if place is None or len(step.outputs) != 1 or len(taken) != 1 or taken[0] < 0:
-                continue
-            after = self._places[taken[0]]
-            if after is not None and len(self._steps[taken[0]].inputs) == 1:
-                pairs.append((place, after))
-        return pairs
+        return [(fed[0], place) for place, fed in self.fed().items() if len(fed) == 1 and fed[0] is not None]
+
+    def fed(self) -> dict[int, tuple[int | None, ...]]:
+        """By place in `layers`: those of the layers whose results it takes and nobody else, each their only one.
+
+        In the order of its inputs; None for an input that somebody else takes, too, or that no layer gives alone.
+        """
+        takers = Counter(name for step in self._steps for name in step.inputs) + Counter(self.outputs)
+        giver = {
+            step.outputs[0]: place
+            for step, place in zip(self._steps, self._places, strict=True)
+            if len(step.outputs) == 1 and takers[step.outputs[0]] == 1
+        }
+        return {
+            place: tuple(giver.get(name) for name in step.inputs)
+            for step, place in zip(self._steps, self._places, strict=True)
+            if place is not None
+        }
 
 
 def _last_uses(steps: tuple[Step, ...], kept: tuple[str, ...]) -> list[tuple[str, ...]]:

@@ -27,12 +27,15 @@ _RESAMPLING = {1: "nearest", 2: "bilinear", 3: "bicubic"}
 _FUNCTIONS: dict[str, Callable[[], nn.Module]] = {"Sigmoid": nn.Sigmoid, "Swish": nn.SiLU}
 
 
-class _Upscale(nn.Module):
+class Upscale(nn.Module):
+    """`scale` times the size; `mode` is a word of `interpolate`."""
+
     def __init__(self, kind: int, scale: float) -> None:
         super().__init__()
         self.mode, self.scale = _RESAMPLING[kind], scale
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """N x C x H x W to `scale` times H and W."""
         compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()  # TensorRT has a layer for it
         if compiled and self.mode == "bicubic" and self.scale == 0.5:
             height, width = x.shape[-2:]
@@ -42,14 +45,15 @@ class _Upscale(nn.Module):
         return functional.interpolate(x, scale_factor=self.scale, mode=self.mode, align_corners=corners)
 
 
-class _Binary(nn.Module):
-    """Two inputs, or one and a number."""
+class Binary(nn.Module):
+    """Two inputs, or one and a `number`."""
 
     def __init__(self, operation: int, number: float | None) -> None:
         super().__init__()
         self.function, self.number = _OPERATIONS[operation], number
 
     def forward(self, a: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
+        """Element by element."""
         other = self.number if b is None else b
         if other is None:
             raise ValueError("an operation of two inputs got one")
@@ -155,9 +159,9 @@ def _layer(kind: str, p: Parameters, weights: _Weights) -> nn.Module:  # noqa: P
     if kind == "PixelShuffle" and not p.get(1):
         return nn.PixelShuffle(int(p[0]))
     if kind == "Interp" and set(p) <= {0, 1, 2} and p[1] == p[2]:
-        return _Upscale(int(p[0]), p[1])
+        return Upscale(int(p[0]), p[1])
     if kind == "BinaryOp" and set(p) <= {0, 1, 2}:
-        return _Binary(int(p.get(0, 0)), p.get(2, 0.0) if p.get(1) else None)
+        return Binary(int(p.get(0, 0)), p.get(2, 0.0) if p.get(1) else None)
     if kind == "Eltwise" and p.get(0) == 1 and set(p) <= {0, 1}:
         return _Sum(p.get(1))
     if kind == "Concat" and not p.get(0):

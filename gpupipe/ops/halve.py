@@ -1,36 +1,23 @@
-"""A picture at half its size by a bicubic kernel, for compilers: what networks end with that double by way of four."""
+"""A picture at half its size by a bicubic kernel: what networks end with that double by way of four."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
+from torch.nn import functional
 
 _OUTER, _INNER = -0.09375, 0.59375
 """Of four pixels in a row, what each counts half way between the middle two: Keys' cubic with a = -0.75."""
 
 
-_TRITON = find_spec("triton") is not None
-
-
 def halved(x: torch.Tensor) -> torch.Tensor:
-    """`interpolate` by exactly a half, bicubic, for torch.compile: constant weights.
+    """`interpolate` by exactly a half, bicubic, for torch.compile: constant weights, rows before columns.
 
-    `interpolate` itself becomes one kernel there, which computes an index and a weight for each of 16 pixels, and of a
-    picture that was shuffled and added to just before computes each pixel 16 times. On a GPU this is a kernel of its
-    own (`halve_triton`), else rows and columns one after the other.
+    `interpolate` itself becomes one kernel there, which computes an index and a weight for each of 16 pixels; this
+    becomes two of four pixels each.
 
     Args:
         x: N x C x H x W of even sides; N x C x H/2 x W/2 comes back, in x's dtype, summed up in float32.
     """
-    if x.is_cuda and _TRITON:
-        made: torch.Tensor = torch.ops.gpupipe.halved(x)
-        return made
-    return by_torch(x)
-
-
-def by_torch(x: torch.Tensor) -> torch.Tensor:
-    """`halved` by torch's own operators."""
     return _half(_half(x, -2), -1).to(x.dtype)
 
 
@@ -45,15 +32,25 @@ def _half(x: torch.Tensor, axis: int) -> torch.Tensor:
     return _OUTER * (before.float() + after.float()) + _INNER * sum(one.float() for one in inner)
 
 
-@torch.library.custom_op("gpupipe::halved", mutates_args=())
-def _operator(x: torch.Tensor) -> torch.Tensor:
-    if x.is_cuda:
-        from gpupipe.ops.halve_triton import halved as ours  # noqa: PLC0415  only where triton is
+@torch.library.custom_op("gpupipe::doubled", mutates_args=())
+def doubled(details: torch.Tensor, picture: torch.Tensor) -> torch.Tensor:
+    """A picture of twice the size: the nearest pixels of four times the size, details added, `halved`.
 
-        return ours(x)
-    return by_torch(x).contiguous()
+    On a GPU the large picture, sixteen times the small one, is never written.
+
+    Args:
+        details: N x 48 x H x W, what `pixel_shuffle` makes N x 3 x 4 H x 4 W of; Triton has to be there on a GPU.
+        picture: N x 3 x H x W of the same dtype.
+    """
+    if details.is_cuda:
+        from gpupipe.ops.halve_triton import doubled as ours  # noqa: PLC0415  only where triton is
+
+        return ours(details, picture)
+    nearest = functional.interpolate(picture, scale_factor=4.0, mode="nearest")
+    return halved(functional.pixel_shuffle(details, 4) + nearest).contiguous()
 
 
-@_operator.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty((*x.shape[:2], x.shape[2] // 2, x.shape[3] // 2), dtype=x.dtype, device=x.device)
+@doubled.register_fake
+def _(details: torch.Tensor, picture: torch.Tensor) -> torch.Tensor:
+    count, _, height, width = picture.shape
+    return torch.empty((count, 3, 2 * height, 2 * width), dtype=details.dtype, device=details.device)

@@ -203,7 +203,7 @@ class FaceSettings(base.Settings):
     ] = ()  # fmt: skip
     blend: Blend = Blend()
     smooth: Literal["off"] | Smooth = Smooth()
-    engine: Literal["auto", "eager", "inductor", "tensorrt"] = "auto"
+    engine: Literal["auto", "eager", "triton", "inductor", "tensorrt"] = "auto"
     """What runs detector, generator and enhancer; auto: on a GPU the fastest of what is installed, measured."""
     debug: bool = False
     """Draws boxes, points, numbers and scores on the picture."""

@@ -67,7 +67,7 @@ class ModelSettings(base.Settings):
     """dB against fp32 that 8 bits must keep in pictures that they were not calibrated on, each of them 6 dB less."""
     recipe: Annotated[Recipe, Field(strict=False)] | None = Field(default=None, repr=False)
     """Which convolutions and in what ranges; found by calibration, and part of the plan."""
-    engine: Literal["auto", "eager", "inductor", "tensorrt"] = "auto"
+    engine: Literal["auto", "eager", "triton", "inductor", "tensorrt"] = "auto"
     """auto: on a GPU the fastest of what is installed, measured; on the CPU eager."""
     tile: Tile = "auto"
     """Longest side of a tile in input pixels; auto cuts where memory asks for it, off never."""

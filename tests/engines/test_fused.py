@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +13,11 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from gpupipe.engines.base import Profile
-from gpupipe.engines.fused import Convolved, fused, paired
+from gpupipe.engines.fused import Convolved, Doubled, fused, joined
+from gpupipe.engines.triton import Triton
+from gpupipe.errors import EngineError
 from gpupipe.models.graph import Graph, Step
+from gpupipe.models.ncnn import Binary, Upscale
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +119,7 @@ def listed() -> Graph:
 def test_pairs_that_the_kernel_knows_become_one_layer(make, taken: int) -> None:
     torch.manual_seed(1)
     network, x = nn.ModuleDict({"inner": make().eval()})["inner"], torch.rand(2, 3, 12, 20)
-    made = paired(network)
+    made = joined(network)
     assert sum(isinstance(one, Convolved) for one in made.modules()) == taken
     assert sum(isinstance(one, Convolved) for one in network.modules()) == 0, "a copy"
     with torch.inference_mode():
@@ -125,18 +129,49 @@ def test_pairs_that_the_kernel_knows_become_one_layer(make, taken: int) -> None:
 def test_a_compiler_takes_it() -> None:
     torch.manual_seed(1)
     network, x = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.PReLU(16)).eval(), torch.rand(1, 3, 8, 12)
-    made = paired(network)
+    made = joined(network)
     with torch.inference_mode():
         compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
         assert_close(compiled(x), network(x), atol=1e-5, rtol=1e-4)
     torch.library.opcheck(torch.ops.gpupipe.convolved, (x, made[1].weight, made[1].bias, made[1].slope))
 
 
-def test_where_there_is_no_pair_the_network_stays_what_it_is() -> None:
-    plain = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU())
-    assert paired(plain) is plain
+def ending(scale: float = 0.5, factor: int = 4, *, taken_twice: bool = False) -> Graph:
+    """How a network that doubles by way of four ends."""
+    steps = [
+        Step(nn.Conv2d(3, 3 * factor**2, 3, padding=1), ("0",), ("1",)),
+        Step(nn.PixelShuffle(factor), ("1",), ("2",)),
+        Step(Upscale(1, float(factor)), ("0",), ("3",)),
+        Step(Binary(0, None), ("2", "3"), ("4",)),
+        Step(Upscale(3, scale), ("4",), ("5",)),
+    ]
+    return Graph(["0"], ["5", "4"] if taken_twice else ["5"], steps, {}, {})
+
+
+def test_the_end_of_a_network_that_doubles_is_one_layer() -> None:
+    torch.manual_seed(1)
+    network, x = ending().eval(), torch.rand(2, 3, 12, 20)
+    made = joined(network)
+    assert [type(one) for one in made.layers].count(Doubled) == 1
+    with torch.inference_mode():
+        assert_close(made(x), network(x), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("other", [ending(0.25), ending(factor=2), ending(taken_twice=True)])
+def test_another_end_stays_what_it_is(other: Graph) -> None:
+    assert not any(isinstance(layer, Doubled) for layer in joined(other.eval()).layers)
+
+
+def test_where_there_is_no_such_layer_the_network_stays_what_it_is() -> None:
+    plain, half = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU()), Profile(1, 8, 8, "fp16", "cuda:0")
+    assert fused(plain, half) is plain
     several = nn.Sequential(*layers())
-    assert fused(several, Profile(1, 8, 8, "fp32", "cpu")) is several
+    for profile in (Profile(1, 8, 8, "fp16", "cpu"), Profile(1, 8, 8, "fp32", "cuda:0")):
+        assert fused(several, profile) is several
+    assert Triton().suits(several, half) == (find_spec("triton") is not None)
+    assert not Triton().suits(plain, half)
+    with pytest.raises(EngineError, match="engine triton has no kernels for this network in fp16"):
+        Triton().load(plain, half, Path())
 
 
 if __name__ == "__main__":

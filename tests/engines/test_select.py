@@ -26,12 +26,16 @@ class Double:
 
     builds, flexible, recipe = True, False, 1
 
-    def __init__(self, name, pause=0.0, fails=None, wrong=0.0, unreadable=0):
+    def __init__(self, name, pause=0.0, fails=None, wrong=0.0, unreadable=0, delay=1.0, suited=True):
+        self.delay, self.suited = delay, suited
         self.name, self.pause, self.fails, self.wrong, self.unreadable = name, pause, fails, wrong, unreadable
         self.built, self.loaded, self.version = 0, 0, "1"
 
     def absent(self, device):
         return None
+
+    def suits(self, network, profile):
+        return self.suited
 
     def versions(self):
         return {self.name: self.version}
@@ -130,6 +134,20 @@ def test_the_fastest_is_taken_and_remembered(choose, network):
     again, said, warned = choose(slow, fast)
     assert (again.engine, said, warned) == ("fast", [], [])
     assert (fast.built, slow.built, slow.loaded) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(("pause", "taken"), [(0.00101, "soon"), (0.00104, "late")])
+def test_of_engines_as_fast_as_each_other_the_one_that_starts_sooner(choose, pause, taken):
+    late, soon = Double("late", pause=0.001, delay=7), Double("soon", pause=pause, delay=0.5)
+    for engines in ((late, soon), (soon, late)):
+        assert choose(*engines)[0].engine == taken
+
+
+def test_an_engine_that_has_nothing_for_a_network_is_not_tried(choose):
+    idle, other = Double("idle", suited=False), Double("other", pause=0.001)
+    built, said, warned = choose(idle, other)
+    assert (built.engine, idle.built, warned) == ("other", 0, [])
+    assert not any("idle" in line for line in said)
 
 
 def test_eager_is_taken_where_it_is_the_fastest(choose):

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from gpupipe.engines.inductor import Inductor
-from gpupipe.models.ncnn import _Upscale
+from gpupipe.models.ncnn import Upscale
 
 QUICK = {"cpp_cache_precompile_headers": False, "cpp.vec_isa_ok": True, "cpp.simdlen": 1}
 """Settings of inductor with which the C++ compiler takes a third of the time: what is tried stands before it."""
@@ -31,7 +31,7 @@ def test_torch_compile_gets_it_for_even_sizes(height: int, width: int, taken: bo
 
     x = noise(1, 3, height, width)
     torch._dynamo.reset()
-    out = torch.compile(_Upscale(3, 0.5), backend=backend, fullgraph=True, dynamic=False)(x)
+    out = torch.compile(Upscale(3, 0.5), backend=backend, fullgraph=True, dynamic=False)(x)
     assert [("index_select" in code, "interpolate" in code) for code in graphs] == [(taken, not taken)]
     assert float((out - half(x)).abs().max()) < 1e-6
 
@@ -39,7 +39,7 @@ def test_torch_compile_gets_it_for_even_sizes(height: int, width: int, taken: bo
 @pytest.mark.parametrize("strict", [True, False])
 def test_an_export_has_the_interpolation(strict: bool) -> None:
     x = noise(1, 3, 16, 24)
-    exported = torch.export.export(_Upscale(3, 0.5), (x,), strict=strict)
+    exported = torch.export.export(Upscale(3, 0.5), (x,), strict=strict)
     assert "upsample_bicubic" in str(exported.graph)
 
 
@@ -51,7 +51,7 @@ def test_inductor_takes_it_behind_a_shuffle() -> None:
     class Tail(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.smaller = _Upscale(3, 0.5)
+            self.smaller = Upscale(3, 0.5)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.smaller(functional.pixel_shuffle(x, 4))
@@ -65,4 +65,4 @@ def test_inductor_takes_it_behind_a_shuffle() -> None:
 
 def test_nobody_else_is_given_it() -> None:
     x = noise(1, 3, 16, 24)
-    assert torch.equal(_Upscale(3, 0.5)(x), half(x))
+    assert torch.equal(Upscale(3, 0.5)(x), half(x))
