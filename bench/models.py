@@ -9,9 +9,10 @@ times eager of the same run that is, dB against fp32 on the same device (200: no
 nothing and to load from the cache. `eager` has cudnn.benchmark on and channels last. FOLDER holds fetched weights
 (`models/`) and takes the engines; without it weights are fetched, and engines are built in a temporary folder.
 `--pipeline` runs a clip of that many frames through `gpupipe run` with `engine: auto` as well, when the first card has
-its rows. Of the other cards each engine makes all rows before the next one, so that one whose building takes minutes
-may come last. The file is written after every row. `--clips FILES` measures what 8 bits cost on real clips instead, see
-`eight_bits`:
+its rows, and the fastest of its engines alone for some seconds, which is what the run can be compared with: a GPU at
+the limit of its power is slower than in a burst. Of the other cards each engine makes all rows before the next one, so
+that one whose building takes minutes may come last. The file is written after every row. `--clips FILES` measures what
+8 bits cost on real clips instead, see `eight_bits`:
 
     python bench/models.py --device cpu --threads 1 --cards NAME ... --clips FILE ... [--numbers int8 fp8]
                            [--accuracy 38] [--json bench/results/int8_cpu.json]
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -31,6 +33,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does; read when torch is loaded
 
+import av
 import torch
 
 from bench import measured
@@ -38,6 +41,7 @@ from bench.eight_bits import eight_bits
 from bench.matrix import small
 from bench.measured import captured, head, keep
 from gpupipe.bench.clip import RECIPES, make_clip
+from gpupipe.device.nvml import GpuGauge
 from gpupipe.device.timing import seconds_of
 from gpupipe.engines.base import Profile
 from gpupipe.engines.cache import EngineCache
@@ -53,13 +57,15 @@ from gpupipe.models.fetch import fetch
 from gpupipe.models.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from torch import nn
 
     from gpupipe.engines.base import Network
 
 CLIP, WEIGHTS = "realesr-animevideov3-x2", "models"
+_SUSTAINED = 6.0
+"""Seconds."""
 
 
 @dataclass
@@ -138,10 +144,45 @@ def _say(line: str) -> None:
     print(f"    {line}", flush=True)
 
 
-def pipeline(frames: int, args: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, dict[str, object]]]:
+def sustained(subject: Subject, engine: str, cache: Path, clip: Path) -> dict[str, float | str | None]:
+    """A network alone for seconds on end, on a picture of the clip: what a GPU at the limit of its power leaves of it.
+
+    The first seconds do not count. A burst, as the rows have it, is over before a GPU slows down.
+    """
+    run, device = _selected(subject, engine, cache)[1].run, subject.profile.device
+    picture = _first_picture(clip, subject.profile)
+    call = (lambda: run(picture)) if device == "cpu" else captured(lambda: run(picture))[0].replay
+    gauge, seen = GpuGauge(device), []
+    _repeated(call, device, _SUSTAINED / 2, lambda: None)
+    rate = _repeated(call, device, _SUSTAINED, lambda: seen.append(gauge.read()))
+    figures = {name: [one[name] for one in seen if one.get(name) is not None] for name in ("sm_mhz", "power_w")}
+    return {"engine": engine, "rate": rate} | {k: statistics.median(v) if v else None for k, v in figures.items()}
+
+
+def _repeated(call: Callable[[], object], device: str, seconds: float, look: Callable[[], object]) -> float:
+    """Calls a second, a batch of them waited for at a time."""
+    begun, count = time.perf_counter(), 0
+    while (taken := time.perf_counter() - begun) < seconds or not count:
+        for _ in range(50 if device != "cpu" else 1):
+            call()
+            count += 1
+        look()
+        if device != "cpu":
+            torch.cuda.synchronize(device)
+    return count / taken if taken else 0.0
+
+
+def _first_picture(clip: Path, profile: Profile) -> torch.Tensor:
+    with av.open(clip) as container:
+        pixels = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    picture = torch.from_numpy(pixels).permute(2, 0, 1)[None, :, : profile.height, : profile.width] / 255
+    layout = torch.channels_last if profile.device != "cpu" else torch.contiguous_format
+    return picture.to(profile.device, profile.dtype).contiguous(memory_format=layout)
+
+
+def pipeline(args: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, dict[str, object]]]:
     """`gpupipe run` of a 1080p clip through super-resolution, as a process of its own: cold cache, then warm."""
     clip, config = scratch / "clip.mp4", scratch / "config.yaml"
-    make_clip(clip, RECIPES["h264"], frames)
     config.write_text(f"stages: [{{model: {{card: {CLIP}}}}}]\noutput: {{video: {{codec: mjpeg}}, audio: none}}\n")
     for name in ("cold", "warm"):
         got = measured.run(config, clip, scratch / "out.mov", device=args.device, cache=args.cache.parent)
@@ -247,19 +288,36 @@ def _all(args: argparse.Namespace, report: dict[str, object], scratch: Path) -> 
         small("h264")
     measure(args.cards[:1], args.engines)
     if args.pipeline:
-        for name, got in pipeline(args.pipeline, args, scratch):
+        make_clip(scratch / "clip.mp4", RECIPES["h264"], args.pipeline)
+        fastest = min(
+            (r for r in rows if r["failed"] is None), key=lambda r: r["graph_milliseconds"] or r["milliseconds"]
+        )
+        report["sustained"] = got = _alone(str(fastest["engine"]), args, scratch)
+        print(f"{'the network alone, seconds on end':44} {got['rate']:8.1f} frames a second, {got}", flush=True)
+        keep(args.json, report)
+        for name, got in pipeline(args, scratch):
             piped[name] = got
             keep(args.json, report)
     for engine in args.engines:
         measure(args.cards[1:], [engine])
 
 
+def _alone(engine: str, args: argparse.Namespace, scratch: Path) -> dict[str, float | str | None]:
+    card = find(args.cards[0])
+    with torch.inference_mode():
+        subject = Subject(card, replace(_profile(card, args), batch=1), args.cache)
+        return sustained(subject, engine, args.cache, scratch / "clip.mp4")
+
+
+def _profile(card: Card, args: argparse.Namespace) -> Profile:
+    width, height = (-(-max(int(n), card.minimum) // card.multiple) * card.multiple for n in args.size.split("x"))
+    return Profile(args.batch, height, width, args.precision, args.device)
+
+
 def _rows(cards: list[Card], engines: list[str], args: argparse.Namespace) -> Iterator[Row]:
     for card in cards:
-        width, height = (-(-max(int(n), card.minimum) // card.multiple) * card.multiple for n in args.size.split("x"))
-        profile = Profile(args.batch, height, width, args.precision, args.device)
         with torch.inference_mode():
-            subject = Subject(card, profile, args.cache)
+            subject = Subject(card, _profile(card, args), args.cache)
             for engine in engines:
                 yield row(subject, engine, args.cache)
 

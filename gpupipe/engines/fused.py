@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from gpupipe.models.graph import Graph
 from gpupipe.models.ncnn import Binary, Upscale
-from gpupipe.ops.halve import doubled
+from gpupipe.ops.halve import doubled, doubled_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +25,7 @@ _LEAST, _MOST, _NARROW = 16, 64, 8
 99 that smaller cards have; of 128 channels it is 128 and more); and see `convolution_triton.NARROW`."""
 
 
-@torch.library.custom_op("gpupipe::convolved", mutates_args=())
-def convolved(
+def _convolved(
     pictures: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, slope: torch.Tensor
 ) -> torch.Tensor:  # fmt: skip
     """PReLU of a 3x3 convolution, see `convolution_triton.convolved`; in torch's own operators without a GPU."""
@@ -37,6 +36,10 @@ def convolved(
     taps = weight.view(3, 3, -1, weight.shape[1]).permute(3, 2, 0, 1)
     done = functional.prelu(functional.conv2d(pictures, taps, bias, padding=1), slope)
     return done.contiguous(memory_format=torch.channels_last)
+
+
+convolved = torch.library.custom_op("gpupipe::convolved", _convolved, mutates_args=())
+"""`_convolved` for compilers; called by others it imports theirs, which takes seconds."""
 
 
 @convolved.register_fake
@@ -62,17 +65,23 @@ class Convolved(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """N x C x H x W to N x O x H x W."""
-        made: torch.Tensor = torch.ops.gpupipe.convolved(x, self.weight, self.bias, self.slope)
-        return made
+        call = convolved if torch.compiler.is_compiling() else _convolved
+        return call(x, self.weight, self.bias, self.slope)
 
 
 class Doubled(nn.Module):
-    """What a network of four times the size ends with where half of that is wanted."""
+    """What a network of four times the size ends with where half of it is wanted; the last convolution's bias, too."""
+
+    bias: torch.Tensor
+
+    def __init__(self, bias: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("bias", bias.detach())
 
     def forward(self, details: torch.Tensor, picture: torch.Tensor) -> torch.Tensor:
         """See `ops.halve.doubled`."""
-        made: torch.Tensor = doubled(details, picture)
-        return made
+        call = doubled if torch.compiler.is_compiling() else doubled_now
+        return call(details, self.bias, picture)
 
 
 def fusible(network: nn.Module, profile: Profile) -> bool:
@@ -96,15 +105,19 @@ def joined(network: nn.Module) -> nn.Module:
             assert isinstance(convolution, nn.Conv2d), "see `_known`"
             assert isinstance(after, nn.PReLU), "see `_known`"
             layers[first], layers[second] = nn.Identity(), Convolved(convolution, after)
-        for layers, places, last in list(_ends(network)):
+        for layers, first, places, last in list(_ends(network)):
+            convolution = layers[first]
+            assert isinstance(convolution, nn.Conv2d), "see `_ends`"
+            assert convolution.bias is not None, "see `_ends`"
+            layers[last] = Doubled(convolution.bias)
+            convolution.bias = None  # cuDNN's result would be read and written once more for it
             for place in places:
                 layers[place] = nn.Identity()
-            layers[last] = Doubled()
     return network
 
 
-def _ends(network: nn.Module) -> Iterator[tuple[nn.ModuleList, tuple[int, ...], int]]:
-    """Lists of layers, and places in them of what `Doubled` does: of what has one input, and of the sum."""
+def _ends(network: nn.Module) -> Iterator[tuple[nn.ModuleList, int, tuple[int, ...], int]]:
+    """Lists of layers, and places of what `Doubled` does: the last convolution, layers of one input, the sum."""
     for graph in network.modules():
         if not isinstance(graph, Graph):
             continue
@@ -115,9 +128,9 @@ def _ends(network: nn.Module) -> Iterator[tuple[nn.ModuleList, tuple[int, ...], 
             shuffle, nearest = fed[added]
             if shuffle is None or nearest is None or not _scales(layers[nearest], "nearest", 4.0):
                 continue
-            last = layers[shuffle]
-            if isinstance(last, nn.PixelShuffle) and last.upscale_factor == 4 and _gives(layers, fed[shuffle], 48):
-                yield layers, (shuffle, nearest, half), added
+            (first,) = fed[shuffle]
+            if first is not None and _three_colours(layers[first], layers[shuffle]):
+                yield layers, first, (shuffle, nearest, half), added
 
 
 def _scales(layer: nn.Module, mode: str, scale: float) -> bool:
@@ -128,10 +141,11 @@ def _adds(layer: nn.Module) -> bool:
     return isinstance(layer, Binary) and layer.function is torch.add and layer.number is None
 
 
-def _gives(layers: nn.ModuleList, places: tuple[int | None, ...], channels: int) -> bool:
-    """Whether a convolution of so many channels is all that comes."""
-    found = layers[places[0]] if places[0] is not None else None
-    return isinstance(found, nn.Conv2d) and found.out_channels == channels
+def _three_colours(last: nn.Module, shuffle: nn.Module) -> bool:
+    """Whether they give three, of 48 channels four times the size."""
+    if not isinstance(last, nn.Conv2d) or last.bias is None or last.out_channels != 48:
+        return False
+    return isinstance(shuffle, nn.PixelShuffle) and shuffle.upscale_factor == 4
 
 
 def _pairs(network: nn.Module) -> Iterator[tuple[nn.Sequential | nn.ModuleList, int, int]]:

@@ -32,25 +32,29 @@ def _half(x: torch.Tensor, axis: int) -> torch.Tensor:
     return _OUTER * (before.float() + after.float()) + _INNER * sum(one.float() for one in inner)
 
 
-@torch.library.custom_op("gpupipe::doubled", mutates_args=())
-def doubled(details: torch.Tensor, picture: torch.Tensor) -> torch.Tensor:
+def doubled_now(details: torch.Tensor, bias: torch.Tensor, picture: torch.Tensor) -> torch.Tensor:
     """A picture of twice the size: the nearest pixels of four times the size, details added, `halved`.
 
     On a GPU the large picture, sixteen times the small one, is never written.
 
     Args:
         details: N x 48 x H x W, what `pixel_shuffle` makes N x 3 x 4 H x 4 W of; Triton has to be there on a GPU.
-        picture: N x 3 x H x W of the same dtype.
+        bias: 48 values that are added to the details.
+        picture: N x 3 x H x W, all of one dtype.
     """
     if details.is_cuda:
         from gpupipe.ops.halve_triton import doubled as ours  # noqa: PLC0415  only where triton is
 
-        return ours(details, picture)
+        return ours(details, bias, picture)
     nearest = functional.interpolate(picture, scale_factor=4.0, mode="nearest")
-    return halved(functional.pixel_shuffle(details, 4) + nearest).contiguous()
+    return halved(functional.pixel_shuffle(details + bias.view(1, -1, 1, 1), 4) + nearest).contiguous()
+
+
+doubled = torch.library.custom_op("gpupipe::doubled", doubled_now, mutates_args=())
+"""`doubled_now` for compilers; called by others it imports theirs, which takes seconds."""
 
 
 @doubled.register_fake
-def _(details: torch.Tensor, picture: torch.Tensor) -> torch.Tensor:
+def _(details: torch.Tensor, bias: torch.Tensor, picture: torch.Tensor) -> torch.Tensor:  # noqa: ARG001
     count, _, height, width = picture.shape
     return torch.empty((count, 3, 2 * height, 2 * width), dtype=details.dtype, device=details.device)

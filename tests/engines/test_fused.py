@@ -29,7 +29,7 @@ def packed(weight: torch.Tensor) -> torch.Tensor:
 
 def compare(device: str, sizes: tuple[tuple[int, int, int], ...], channels: tuple[tuple[int, int], ...]) -> None:
     """The kernel against torch's own operators in float64, at most two steps of half precision apart."""
-    from gpupipe.engines.convolution_triton import convolved  # noqa: PLC0415  (reads the environment)
+    from gpupipe.engines import convolution_triton as ours  # noqa: PLC0415  (reads the environment)
 
     random = torch.Generator().manual_seed(2)
     for count, height, width in sizes:
@@ -40,9 +40,13 @@ def compare(device: str, sizes: tuple[tuple[int, int, int], ...], channels: tupl
             wanted = functional.prelu(
                 functional.conv2d(x.double(), weight.double(), bias.double(), padding=1), slope.double()
             )
-            got = convolved(x.contiguous(memory_format=torch.channels_last), packed(weight), bias, slope)
-            assert got.is_contiguous(memory_format=torch.channels_last)
-            assert torch.allclose(got.double(), wanted, rtol=2**-9, atol=2**-9), (count, height, width, deep, wide)
+            x = x.contiguous(memory_format=torch.channels_last)
+            for fetched in {False, device == "cpu" or ours.fetched(x)}:
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(ours, "fetched", lambda _, by_tiles=fetched: by_tiles)
+                    got = ours.convolved(x, packed(weight), bias, slope)
+                assert got.is_contiguous(memory_format=torch.channels_last)
+                assert torch.allclose(got.double(), wanted, rtol=2**-9, atol=2**-9), (x.shape, wide, fetched)
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed; the gpu tests run the kernel")
@@ -57,7 +61,7 @@ def test_kernel_compiles_for_gpus_and_fits_their_memory(by_the_compiler: Callabl
 from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from gpupipe.engines.convolution_triton import _PIXELS, _STAGES, _WARPS, _narrow, _wide
+from gpupipe.engines.convolution_triton import _COLUMNS, _PIXELS, _ROWS, _STAGES, _WARPS, _narrow, _tiled, _wide
 from gpupipe.engines.fused import _MOST
 wide = dict(IN=_MOST, OUT=_MOST, PIXELS=_PIXELS, STAGES=_STAGES)
 narrow = dict(IN=3, OUT=_MOST, PIXELS=_PIXELS, DEEP=32)
@@ -71,6 +75,14 @@ for capability, memory in ((89, 99), (90, 227)):
         assert done.asm["cubin"]
         assert done.metadata.shared <= memory << 10, (capability, done.metadata.shared)
         assert kernel is _narrow or "cp.async" in done.asm["ptx"], "pixels are asked for ahead"
+tiled = dict(IN=_MOST, OUT=_MOST, ROWS=_ROWS, COLUMNS=_COLUMNS, STAGES=_STAGES)
+names = [p.name for p in _tiled.params]
+kinds = {n: "constexpr" if n in tiled else "*fp16" if n.endswith("_ptr") else "i32" for n in names}
+kinds["tiles"] = f"tensordesc<fp16[1,{_ROWS},{_COLUMNS},{_MOST}]>"
+source = ASTSource(fn=_tiled, signature=kinds, constexprs=tiled)
+done = compile(source, target=GPUTarget("cuda", 90, 32), options=dict(num_warps=_WARPS))
+assert "cp.async.bulk.tensor" in done.asm["ptx"]
+assert done.metadata.shared <= 227 << 10
 """
     by_the_compiler(program)
 
