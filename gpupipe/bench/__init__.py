@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from gpupipe.bench.nvml import Sampler
 from gpupipe.bench.record import SCHEMA, Clip, Report
 from gpupipe.bench.subject import open_subject
 from gpupipe.device import pick_device
-from gpupipe.errors import ConfigError
+from gpupipe.errors import ConfigError, PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,7 +141,7 @@ def _sessions(
     """Frames a second of decode alone by number of sessions; nothing where the plan is not cut."""
     if len(plan.segments) <= 1:
         return {}
-    wanted = request.sessions or tuple(sorted({1, max(1, plan.sessions // 2), plan.sessions}))
+    wanted = request.sessions or _numbers(subject, plan)
     tried = {}
     for number in wanted:
         frames = min(subject.frames, max(900, subject.frames * number // max(wanted)))
@@ -150,6 +150,15 @@ def _sessions(
         tried[number] = run.rate
         say(f"decode only, {number} sessions: {run.rate:.1f} frames a second")
     return tried
+
+
+def _numbers(subject: Subject, plan: Plan) -> tuple[int, ...]:
+    """One, half of what is planned, that, and twice that on a GPU that has room for it."""
+    numbers = {1, max(1, plan.sessions // 2), plan.sessions}
+    if plan.device != "cpu":
+        with suppress(PlanError):
+            numbers.add(subject.plan(sessions=2 * plan.sessions).sessions)
+    return tuple(sorted(numbers))
 
 
 def _chosen(every: list[Case], only: tuple[str, ...]) -> list[Case]:

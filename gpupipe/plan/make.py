@@ -61,7 +61,7 @@ def make_plan(
     alone = encoder_facts(choice.encoder).alone
     segments, sessions, cutting = choose_segments(
         config, info, window, engines=engines, retimed=chain.retime is not None, lead=lead_in(chain.steps),
-        alone=alone,
+        alone=alone, heavy=any(step.name in {"model", "face"} for step in chain.steps),
     )  # fmt: skip
     ledger = keeps(config, info, segments, on_device=engines > 0)
     host, short = host_budget(

@@ -11,7 +11,6 @@ from gpupipe.errors import PlanError
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
-from gpupipe.plan import segments as plan_segments
 from gpupipe.plan.memory import Need, fit, need_of
 from gpupipe.plan.model import Step
 
@@ -146,12 +145,6 @@ def test_on_the_cpu_none_of_a_gpu_is_planned(corpus: Path, tmp_path: Path) -> No
     )
     assert (plan.device_bytes, plan.memory_reason) == (0, "")
     assert [line for line in plan.lines() if line.startswith("memory")] == [f"memory   {plan.host_reason}"]
-
-
-def test_engines_are_those_of_the_caps() -> None:
-    assert plan_segments._sessions(10_000, 7) == 14
-    assert plan_segments._sessions(1_000, 7) == 3
-    assert plan_segments._sessions(10, 7) == 1
 
 
 def test_a_network_gets_a_share_of_what_is_free(gpu, corpus: Path, tmp_path: Path, weights) -> None:
