@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,6 @@ from gpupipe.media.probe import main_video
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from fractions import Fraction
 
     from gpupipe.codecs.base import Packet
     from gpupipe.media.source import SourceInfo
@@ -131,19 +131,28 @@ def timetable(info: SourceInfo) -> Timetable:
     return Timetable(array("q", ordered), dict(sorted(census.keys.items())), census.obstacle, census.index)
 
 
-def cut(times: Timetable, window: Window, seconds: Fraction, time_base: Fraction, lead: int = 0) -> tuple[Segment, ...]:
+def cut(
+    times: Timetable, window: Window, seconds: Fraction, time_base: Fraction, lead: int = 0,
+    *, tail: tuple[Fraction, Fraction] | None = None,
+) -> tuple[Segment, ...]:  # fmt: skip
     """Segments of at least `seconds`, each but the first beginning at a key frame; together they are the window.
 
-    Each is led in by up to `lead` pictures, none of them before the window.
+    Each is led in by up to `lead` pictures, none of them before the window. `tail` is (how many seconds before the end
+    another length begins, that length).
     """
     first = window.start if window.start is not None else (times.pts[0] if times.pts else 0)
-    length = seconds / time_base
+    end = window.end if window.end is not None else (times.pts[-1] if times.pts else 0)
+    within, least = tail or (Fraction(0), seconds)
+
+    def due_after(start: int) -> Fraction:
+        return start + (least if start >= end - within / time_base else seconds) / time_base
+
     bounds: list[int | None] = [window.start]
-    due = first + length
+    due = due_after(first)
     for key in times.keyframes:
         if key > first and key >= due and not window.past(key):
             bounds.append(key)
-            due = key + length
+            due = due_after(key)
     bounds.append(window.end)
     return tuple(_segment(times, a, b, _lead(times, window, a, lead)) for a, b in pairwise(bounds))
 

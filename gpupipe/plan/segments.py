@@ -92,17 +92,22 @@ def choose_segments(
     sessions = (
         config.sessions if isinstance(config.sessions, int) else _sessions(info, len(times.pts), engines, heavy=heavy)
     )
+    tail = None
     if isinstance(wanted, SegmentLength):
         seconds = Fraction(str(wanted.seconds))
     elif not on_device:
         seconds, sessions = KEPT_LENGTH, config.sessions if isinstance(config.sessions, int) else 1
     else:
         apart = keep or config.devices is not None  # each segment is then a file
-        longest = LONGEST_ALONE if alone and lead == 0 and not apart else LONGEST
+        short = alone and lead == 0 and not apart
+        longest = LONGEST_ALONE if short else LONGEST
         share = len(times.pts) / info.video.rate / sessions
         worth = min(share, LEAD_COSTS * lead / info.video.rate)
         seconds = min(longest, max(SHORTEST, share / 4, worth))
-    segments = cut(times, window, seconds, info.video.time_base, lead)
+        if short:
+            # Sessions end close together then, and what others have done meanwhile is all that is left to write.
+            tail = sessions * seconds, SHORTEST
+    segments = cut(times, window, seconds, info.video.time_base, lead, tail=tail)
     reason = f"{len(segments)} at key frames"
     if len(segments) == 1:
         reason = f"one: no key frame to cut at {float(seconds):.3g} s or more from the start"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -137,6 +138,24 @@ def test_where_pictures_stand_alone_segments_are_short(gpu, tmp_path: Path, samp
     assert most["auto"] <= 3 < 8 <= most["keep"]
     waiting, longest = made["auto"].waiting_bytes, max(segment.frames for segment in made["auto"].segments)
     assert 0 < waiting <= 4 * longest * made["auto"].encoder.input_format.frame_bytes // 16
+
+
+@pytest.mark.parametrize(
+    ("changes", "longest", "shortest"),
+    [({}, 50, 4), ({"resume": "keep"}, 225, 0), ({"segments": {"seconds": 2}}, 50, 0)],
+)
+def test_sessions_end_close_together(
+    gpu, tmp_path: Path, gop_clip, changes: dict[str, object], longest: int, shortest: int
+) -> None:
+    """Where a cut costs nothing the last segments are of a second, one for each session at least; nothing is lost."""
+    gpu(7, 100 * GIB)
+    config = {"sessions": 2, "output": {"video": {"codec": "mjpeg", "encoder": "nvjpeg"}}, **changes}
+    plan = make_plan(parse_config(config), probe(gop_clip(70)), tmp_path / "o.mov")
+    frames = [segment.frames for segment in plan.segments]
+    assert sum(frames) == 70 * 25
+    assert set(frames[: len(frames) - shortest - 1]) == {longest}
+    assert frames[len(frames) - shortest :] == [25] * shortest
+    assert all(a.end == b.start for a, b in itertools.pairwise(plan.segments))
 
 
 def test_on_the_cpu_none_of_a_gpu_is_planned(corpus: Path, tmp_path: Path) -> None:
