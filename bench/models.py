@@ -64,6 +64,10 @@ if TYPE_CHECKING:
     from gpupipe.engines.base import Network
 
 CLIP, WEIGHTS = "realesr-animevideov3-x2", "models"
+_RUNS = (
+    ("cold", "codec: mjpeg"), ("warm", "codec: mjpeg"), ("cpu encoder", "encoder: libx264, preset: ultrafast"),
+)  # fmt: skip
+"""The first builds what the others find; nvJPEG works on the GPU's multiprocessors as the network does, x264 does not."""
 _SUSTAINED = 6.0
 """Seconds."""
 
@@ -184,10 +188,10 @@ def _first_picture(clip: Path, profile: Profile) -> torch.Tensor:
 
 
 def pipeline(args: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """`gpupipe run` of a 1080p clip through super-resolution, as a process of its own: cold cache, then warm."""
+    """`gpupipe run` of a 1080p clip through super-resolution, as a process of its own: see `_RUNS`."""
     clip, config = scratch / "clip.mp4", scratch / "config.yaml"
-    config.write_text(f"stages: [{{model: {{card: {CLIP}}}}}]\noutput: {{video: {{codec: mjpeg}}, audio: none}}\n")
-    for name in ("cold", "warm"):
+    for name, video in _RUNS:
+        config.write_text(f"stages: [{{model: {{card: {CLIP}}}}}]\noutput: {{video: {{{video}}}, audio: none}}\n")
         got = measured.run(config, clip, scratch / "out.mov", device=args.device, cache=args.cache.parent)
         yield name, got
         if "failed" in got:

@@ -121,7 +121,11 @@ def models(found: Found) -> Iterator[Verdict]:
     warm = piped.get("warm") if isinstance(piped.get("warm"), dict) else None
     lasting = found.get("sustained", {}).get("rate")
     yield Verdict("4.4", "SR x2: the network alone for seconds on end, frames a second", lasting, None)
-    yield Verdict("4.4", "SR x2: gpupipe run over the network alone", _over(warm and warm["rate"], lasting), 0.95)
+    yield Verdict(
+        "4.4", "SR x2: gpupipe run, nvJPEG, over the network alone", _over(warm and warm["rate"], lasting), 0.95
+    )
+    apart = piped.get("cpu encoder") or {}
+    yield Verdict("4.4", "SR x2: gpupipe run, x264, over the network alone", _over(apart.get("rate"), lasting), 0.95)
     yield Verdict("4.4", "SR x2: gpupipe run over a burst of the network", _over(warm and warm["rate"], alone), None)
     yield Verdict("4.5", "SR x2: first frame from a warm cache, seconds", warm and warm["startup"], 5, most=True)
     yield from engines(found)

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 _ARTIFACTS = "artifacts"
 _COMPILERS = ("g++", "clang++", "c++")
 _MODES = {"cuda": "max-autotune-no-cudagraphs", "cpu": "default"}
-_CONVOLUTIONS: dict[str, dict[str, Any]] = {"cuda": {"max_autotune_conv_backends": "ATEN"}, "cpu": {}}
-"""Triton's templates lost to cuDNN in all 13 shapes of two networks, 2 to 40 times, and took minutes to be measured."""
+_LIBRARIES: dict[str, dict[str, Any]] = {
+    "cuda": {"max_autotune_conv_backends": "ATEN", "max_autotune_gemm_backends": "ATEN"}, "cpu": {},
+}  # fmt: skip
+"""Convolutions and matrix products are cuDNN's and cuBLAS'. Of Triton's templates those for convolutions lost in all
+13 shapes of two networks, 2 to 40 times; those for products won up to a third of what is a small part, and each shape
+took seconds to be measured: SR was built in 45 s, and is in 2; a detector of faces took more than three minutes."""
 _FASTER_BUILD: dict[str, Any] = {}
 """Settings of inductor for tests, whose networks need no speed."""
 _ALONE = threading.Lock()
@@ -37,7 +41,7 @@ class Inductor:
     would load in milliseconds: on an H200 (torch 2.11) making one took another 80 s, and what was made of SR crashed.
     """
 
-    name, recipe, builds, delay, flexible = "inductor", 7, True, 7.0, False
+    name, recipe, builds, delay, flexible = "inductor", 8, True, 7.0, False
 
     def absent(self, device: str) -> str | None:
         """See `base.Engine`."""
@@ -98,7 +102,7 @@ def _compiled(network: nn.Module, profile: Profile) -> Network:
 
     layout = layout_of(profile)
     kind = torch.device(profile.device).type
-    options = {**list_mode_options(_MODES[kind]), **_CONVOLUTIONS[kind], **_FASTER_BUILD}
+    options = {**list_mode_options(_MODES[kind]), **_LIBRARIES[kind], **_FASTER_BUILD}
     network = laid_out(fused(network, profile), layout)
     compiled: Network = torch.compile(network, fullgraph=True, dynamic=False, options=options)
 
