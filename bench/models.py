@@ -67,7 +67,7 @@ CLIP, WEIGHTS = "realesr-animevideov3-x2", "models"
 _RUNS = (
     ("cold", "codec: mjpeg"), ("warm", "codec: mjpeg"), ("cpu encoder", "encoder: libx264, preset: ultrafast"),
 )  # fmt: skip
-"""The first builds what the others find; nvJPEG works on the GPU's multiprocessors as the network does, x264 does not."""
+"""The first builds what the others find; nvJPEG works on the same part of the GPU as the network, x264 does not."""
 _SUSTAINED = 6.0
 """Seconds."""
 
