@@ -17,7 +17,7 @@ from gpupipe.plan.machine import device_budget, host_budget, kept, places_of
 from gpupipe.plan.model import Notice, Plan
 from gpupipe.plan.pictures import Chain, build_chain
 from gpupipe.plan.provenance import choose_provenance
-from gpupipe.plan.segments import choose_segments, graphs_of, keeps, lead_in, most_waiting
+from gpupipe.plan.segments import choose_segments, graphs_of, heavy_in, keeps, lead_in, most_waiting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,7 @@ def make_plan(
     alone = encoder_facts(choice.encoder).alone
     segments, sessions, cutting = choose_segments(
         config, info, window, engines=engines, retimed=chain.retime is not None, lead=lead_in(chain.steps),
-        alone=alone, heavy=any(step.name in {"model", "face"} for step in chain.steps),
+        alone=alone, heavy=heavy_in(chain.steps),
     )  # fmt: skip
     ledger = keeps(config, info, segments, on_device=engines > 0)
     host, short = host_budget(

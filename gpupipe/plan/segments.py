@@ -71,7 +71,7 @@ def choose_segments(
         retimed: the chain has an fps stage.
         lead: pictures before a segment that its first one depends on.
         alone: each picture is coded by itself.
-        heavy: a network takes so long for each picture that decoders wait.
+        heavy: see `heavy_in`.
 
     Raises PlanError where segments are asked for and the result could not be right.
     """
@@ -173,6 +173,11 @@ def lead_in(steps: Sequence[Step]) -> int:
     """Pictures before that one depends on: what each temporal stage needs comes before what the next one needs."""
     made = (stage_of(step) for step in steps if step.kind == "stage")
     return sum(stage.lead for stage in made if isinstance(stage, Temporal))
+
+
+def heavy_in(steps: Sequence[Step]) -> bool:
+    """Whether a stage takes so long for each picture that decoders wait for it, see `Stage.heavy`."""
+    return any(stages.load(step.name).heavy for step in steps if step.kind == "stage")
 
 
 def stage_of(step: Step) -> Stage:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from gpupipe import stages
 from gpupipe.codecs.native import planes_of
 from gpupipe.device.host import short_of_memory
 from gpupipe.errors import MediaError, ShortMemoryError
 from gpupipe.journal import Journal
 from gpupipe.ops.color import Converter
 from gpupipe.plan.model import Step
-from gpupipe.plan.segments import stage_of
+from gpupipe.plan.segments import heavy_in, stage_of
 from gpupipe.render.watch import current
 from gpupipe.stages.base import Memory, Stage, Temporal, seen
 
@@ -65,8 +64,7 @@ class Chain:
     ) -> None:  # fmt: skip
         self._steps, self._lane = tuple(steps), lane
         if lane.device == "cpu":  # light stages are computed side by side, a thread for each picture (`ahead`)
-            heavy = any(stages.load(step.name).heavy for step in steps if step.kind == "stage")
-            torch.set_num_threads((os.cpu_count() or 1) if heavy else 1)
+            torch.set_num_threads((os.cpu_count() or 1) if heavy_in(steps) else 1)
         told = Journal() if journal is None else journal
         numbers = itertools.count()
         chosen: list[Choice] = []

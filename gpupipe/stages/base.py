@@ -85,7 +85,8 @@ class Stage(Protocol):
     chooses: ClassVar[bool] = False
     """Whether `prepare` makes up something that shows in pixels, such as the fastest engine: see `choices`."""
     heavy: ClassVar[bool] = False
-    """Whether `__call__` on the CPU is worth all of its cores; else decoder and encoder get most of them."""
+    """Whether `__call__` on the CPU is worth all of its cores; else decoder and encoder get most of them. On a GPU
+    decoders wait for it, so that more of them are of no use."""
 
     def __init__(self, settings: Any) -> None: ...
 
