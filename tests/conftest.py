@@ -63,10 +63,29 @@ def by_the_interpreter(request: pytest.FixtureRequest) -> Callable[[], None]:
     return lambda: _of_its_own(["-W", "error", str(request.path)], {"TRITON_INTERPRET": "1"})
 
 
+COMPILED = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+def compiled(kernel, constants, kinds={}, *, capability=90, warps=4, aligned=False):
+    names = [p.name for p in kernel.params]
+    others = {n: kinds.get(n, "*fp16" if n.endswith("_ptr") else "i32") for n in names}
+    signature = {n: "constexpr" if n in constants else others[n] for n in names}
+    pointers = [(i,) for i, n in enumerate(names) if signature[n] == "*fp16"] if aligned else []
+    attrs = {place: [["tt.divisibility", 16]] for place in pointers}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attrs)
+    done = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=dict(num_warps=warps))
+    assert done.asm["cubin"]
+    return done
+"""
+"""What such programs begin with. Parameters that end in _ptr are pointers to half floats, others integers, unless
+`kinds` says so; `aligned`: pointers are multiples of 16 bytes."""
+
+
 @pytest.fixture
 def by_the_compiler() -> Callable[[str], None]:
-    """Runs a program with kernels as they are, to compile them for a GPU that is not there."""
-    return lambda program: _of_its_own(["-c", program], {})
+    """Runs a program with kernels as they are, to compile them for a GPU that is not there: it has `compiled`."""
+    return lambda program: _of_its_own(["-c", COMPILED + program], {})
 
 
 def _of_its_own(words: list[str], more: dict[str, str]) -> None:

@@ -58,29 +58,17 @@ def test_kernel_in_the_interpreter(by_the_interpreter: Callable[[], None]) -> No
 def test_kernel_compiles_for_gpus_and_fits_their_memory(by_the_compiler: Callable[[str], None]) -> None:
     """Without a GPU, to machine code; what the interpreter lets pass may not compile. KiB of a block: CUDA's guide."""
     program = """
-from triton import compile
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 from gpupipe.engines.convolution_triton import _COLUMNS, _PIXELS, _ROWS, _STAGES, _WARPS, _narrow, _tiled, _wide
 from gpupipe.engines.fused import _MOST
 wide = dict(IN=_MOST, OUT=_MOST, PIXELS=_PIXELS, STAGES=_STAGES)
 narrow = dict(IN=3, OUT=_MOST, PIXELS=_PIXELS, DEEP=32)
 for capability, memory in ((89, 99), (90, 227)):
     for kernel, warps, constants in ((_wide, _WARPS, wide), (_narrow, 4, narrow)):
-        names = [p.name for p in kernel.params]
-        kinds = {n: "constexpr" if n in constants else "*fp16" if n.endswith("_ptr") else "i32" for n in names}
-        aligned = {(n,): [["tt.divisibility", 16]] for n, name in enumerate(names) if kinds[name] == "*fp16"}
-        source = ASTSource(fn=kernel, signature=kinds, constexprs=constants, attrs=aligned)
-        done = compile(source, target=GPUTarget("cuda", capability, 32), options=dict(num_warps=warps))
-        assert done.asm["cubin"]
+        done = compiled(kernel, constants, capability=capability, warps=warps, aligned=True)
         assert done.metadata.shared <= memory << 10, (capability, done.metadata.shared)
         assert kernel is _narrow or "cp.async" in done.asm["ptx"], "pixels are asked for ahead"
 tiled = dict(IN=_MOST, OUT=_MOST, ROWS=_ROWS, COLUMNS=_COLUMNS, STAGES=_STAGES)
-names = [p.name for p in _tiled.params]
-kinds = {n: "constexpr" if n in tiled else "*fp16" if n.endswith("_ptr") else "i32" for n in names}
-kinds["tiles"] = f"tensordesc<fp16[1,{_ROWS},{_COLUMNS},{_MOST}]>"
-source = ASTSource(fn=_tiled, signature=kinds, constexprs=tiled)
-done = compile(source, target=GPUTarget("cuda", 90, 32), options=dict(num_warps=_WARPS))
+done = compiled(_tiled, tiled, dict(tiles=f"tensordesc<fp16[1,{_ROWS},{_COLUMNS},{_MOST}]>"), warps=_WARPS)
 assert "cp.async.bulk.tensor" in done.asm["ptx"]
 assert done.metadata.shared <= 227 << 10
 """

@@ -162,9 +162,6 @@ def test_kernels_in_the_interpreter(by_the_interpreter: Callable[[], None]) -> N
 def test_kernels_compile_for_a_gpu(by_the_compiler: Callable[[str], None]) -> None:
     """To machine code of compute capability 9.0, which needs no GPU: what the interpreter lets pass may not compile."""
     program = """
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 from gpupipe.faces.paste_triton import _paste
 from gpupipe.faces.sampling_triton import _crops
 from gpupipe.faces.shown_triton import _shown
@@ -173,18 +170,14 @@ kinds = dict(
     valid_ptr="*u8", whole_ptr="*fp32", half_ptr="*fp32", quarter_ptr="*fp32", eighth_ptr="*fp32",
     feather="fp32", opacity="fp32",
 )
-def compiled(kernel, warps, constants, **other):
-    names = [p.name for p in kernel.params]
+def make(kernel, warps, constants, **other):
     assert {p.name for p in kernel.params if not p.do_not_specialize} == set(constants), "compiled anew in mid-run"
-    signature = {n: "constexpr" if n in constants else (kinds | other).get(n, "i32") for n in names}
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    done = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=dict(num_warps=warps))
-    assert done.asm["cubin"]
-compiled(_crops, 4, dict(CHANNELS=3, ROWS=8, COLUMNS=32))
-compiled(_shown, 4, dict(AT_ONCE=4, ROWS=8, COLUMNS=32))
+    compiled(kernel, constants, kinds | other, warps=warps)
+make(_crops, 4, dict(CHANNELS=3, ROWS=8, COLUMNS=32))
+make(_shown, 4, dict(AT_ONCE=4, ROWS=8, COLUMNS=32))
 for shape in (0, 1, 2):
     constants = dict(SHAPE=shape, FINE=1.6, PLACES=16, STRIPS=8, ROWS=4, COLUMNS=64)
-    compiled(_paste, 8, constants, out_ptr="*fp16")
+    make(_paste, 8, constants, out_ptr="*fp16")
 """
     by_the_compiler(program)
 

@@ -62,17 +62,11 @@ def test_kernels_by_the_interpreter(by_the_interpreter: Callable[[], None]) -> N
 def test_kernels_compile_for_a_gpu(by_the_compiler: Callable[[str], None]) -> None:
     """To machine code of compute capability 9.0, which needs no GPU: what the interpreter lets pass may not compile."""
     program = """
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 from gpupipe.codecs.prores import entropy_triton, transform_triton
 pointers = dict(plane_ptr="*u16", place_ptr="*i32", out_ptr="*i16", coefficients_ptr="*i16", quantisers_ptr="*i64",
     weights_ptr="*i32", books_ptr="*i32", bits_ptr="*i64", error_ptr="*i64", starts_ptr="*i64", words_ptr="*i32")
 def make(kernel, **constants):
-    names = [p.name for p in kernel.params]
-    signature = {n: "constexpr" if n in constants else pointers.get(n, "i32") for n in names}
-    made = triton.compile(ASTSource(fn=kernel, signature=signature, constexprs=constants), target=GPUTarget("cuda", 90, 32))
-    assert made.asm["cubin"]
+    compiled(kernel, constants, pointers)
 for blocks in (2, 32):
     make(transform_triton._transform, BLOCKS=blocks, ACROSS=1 if blocks == 2 else 2, BY_COLUMN=False, PICTURES=2,
         FIRST_PARITY=1, DOWN=0, MIDDLE=512, MACROBLOCKS=blocks // 4 or 1, FIRST=12, SECOND=14)
