@@ -64,10 +64,10 @@ class Profile:
 
 
 class Engine(Protocol):
-    """One way to run networks. What it builds is files in a folder, which the cache keeps; it keeps nothing itself.
+    """One way to run networks; a base class for its one default.
 
-    Adding an engine is a module that meets this, and a line in `select.ENGINES`. Neither torch nor its own library is
-    imported with the module.
+    What it builds is files in a folder, which the cache keeps; it keeps nothing itself. Adding an engine is a module
+    that meets this, and a line in `select.ENGINES`. Neither torch nor its own library is imported with the module.
     """
 
     name: str
@@ -90,7 +90,8 @@ class Engine(Protocol):
 
     def suits(self, network: nn.Module, profile: Profile) -> bool:
         """Whether `auto` should try it on that network."""
-        ...
+        del network, profile
+        return True
 
     def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:
         """Writes what `load` needs into `folder`, which is empty. Raises EngineError, or an out of memory as it is."""

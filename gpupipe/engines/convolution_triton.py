@@ -25,11 +25,18 @@ NARROW = 8
 
 
 @triton.jit
+def _activated(sums, bias_ptr, slope_ptr, OUT: tl.constexpr):
+    """Bias and PReLU."""
+    o = tl.arange(0, OUT)
+    sums += tl.load(bias_ptr + o)[None, :].to(tl.float32)
+    return tl.where(sums > 0, sums, sums * tl.load(slope_ptr + o)[None, :].to(tl.float32))
+
+
+@triton.jit
 def _stored(sums, bias_ptr, slope_ptr, line, x, width, OUT: tl.constexpr):
     """Ends a program: bias, PReLU, and its pixels `x` of the line that begins at `line`."""
     o = tl.arange(0, OUT)
-    sums += tl.load(bias_ptr + o)[None, :].to(tl.float32)
-    sums = tl.where(sums > 0, sums, sums * tl.load(slope_ptr + o)[None, :].to(tl.float32))
+    sums = _activated(sums, bias_ptr, slope_ptr, OUT)
     tl.store(line + x[:, None] * OUT + o[None, :], sums.to(line.dtype.element_ty), mask=(x < width)[:, None])
 
 
@@ -63,9 +70,8 @@ def _tiled(
     for tap in tl.range(0, 9, num_stages=STAGES):
         pixels = tiles.load([n, top + tap // 3 - 1, left + tap % 3 - 1, 0]).reshape(ROWS * COLUMNS, IN)
         sums = tl.dot(pixels, tl.load(weight_ptr + (tap * IN + c)[:, None] * OUT + o[None, :]), sums)
+    sums = _activated(sums, bias_ptr, slope_ptr, OUT)
     y, x = top + pixel // COLUMNS, left + pixel % COLUMNS
-    sums += tl.load(bias_ptr + o)[None, :].to(tl.float32)
-    sums = tl.where(sums > 0, sums, sums * tl.load(slope_ptr + o)[None, :].to(tl.float32))
     place = out_ptr + ((n.to(tl.int64) * height + y) * width + x)[:, None] * OUT + o[None, :]
     tl.store(place, sums.to(out_ptr.dtype.element_ty), mask=((y < height) & (x < width))[:, None])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from gpupipe.engines.base import Network, Profile, arithmetic, laid_out, layout_of
+from gpupipe.engines.base import Engine, Network, Profile, arithmetic, laid_out, layout_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class Eager:
+class Eager(Engine):
     """Meets `base.Engine`."""
 
     name, recipe, builds, delay, flexible = "eager", 1, False, 0.0, True
@@ -27,11 +27,6 @@ class Eager:
     def versions(self) -> dict[str, str]:
         """See `base.Engine`."""
         return {"torch": version("torch")}
-
-    def suits(self, network: nn.Module, profile: Profile) -> bool:
-        """Always: see `base.Engine`."""
-        del network, profile
-        return True
 
     def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:
         """Nothing: see `base.Engine`."""

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gpupipe.device.host import short_of_memory
-from gpupipe.engines.base import Network, Profile, arithmetic, laid_out, layout_of
+from gpupipe.engines.base import Engine, Network, Profile, arithmetic, laid_out, layout_of
 from gpupipe.errors import EngineError, first_line
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _ALONE = threading.Lock()
 """Of builds: what torch compiles meanwhile is kept as the network's."""
 
 
-class Inductor:
+class Inductor(Engine):
     """Meets `base.Engine`.
 
     The folder holds torch's portable compile cache (`torch.compiler.save_cache_artifacts`): generated code, kernels and
@@ -58,11 +58,6 @@ class Inductor:
             return found | {"triton": version("triton")}
         except PackageNotFoundError:
             return found
-
-    def suits(self, network: nn.Module, profile: Profile) -> bool:
-        """Always: see `base.Engine`."""
-        del network, profile
-        return True
 
     def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:
         """See `base.Engine`."""

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from gpupipe.device.host import short_of_memory
-from gpupipe.engines.base import laid_out
+from gpupipe.engines.base import Engine, laid_out
 from gpupipe.errors import EngineError, first_line
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _BUILDERS = {"torch-tensorrt": "tensorrt", "torch-tensorrt-rtx": "tensorrt_rtx"}
 """Distributions that hold `torch_tensorrt`, and the module that runs what they build."""
 
 
-class TensorRT:
+class TensorRT(Engine):
     """Meets `base.Engine`. Half precision by explicit typing: the network's own dtypes are the engine's."""
 
     name, recipe, builds, delay, flexible = "tensorrt", 2, True, 0.5, True
@@ -51,11 +51,6 @@ class TensorRT:
     def versions(self) -> dict[str, str]:
         """See `base.Engine`."""
         return {name: version for name, version in _installed() if "tensorrt" in name or name == "torch"}
-
-    def suits(self, network: nn.Module, profile: Profile) -> bool:
-        """Always: see `base.Engine`."""
-        del network, profile
-        return True
 
     def build(self, network: nn.Module, profile: Profile, folder: Path) -> None:
         """See `base.Engine`."""

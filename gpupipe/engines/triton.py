@@ -6,6 +6,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from gpupipe.engines.base import Engine
 from gpupipe.engines.eager import Eager
 from gpupipe.errors import EngineError
 
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from gpupipe.engines.base import Network, Profile
 
 
-class Triton:
+class Triton(Engine):
     """Meets `base.Engine`. Nothing is built: Triton itself keeps the few kernels there are, see `fused`.
 
-    Inductor, which gets the same kernels, is a little faster, and takes seconds where a process starts with it.
+    Inductor gets the same kernels, and takes seconds where a process starts with it.
     """
 
     name, recipe, builds, delay, flexible = "triton", 1, False, 0.5, True
@@ -46,10 +47,10 @@ class Triton:
 
     def load(self, network: nn.Module, profile: Profile, folder: Path) -> Network:
         """See `base.Engine`."""
-        from gpupipe.engines.fused import fused, fusible  # noqa: PLC0415  imports torch
+        from gpupipe.engines.fused import fusible, joined  # noqa: PLC0415  imports torch
 
         if not fusible(network, profile):
             raise EngineError(
                 f"engine triton has no kernels for this network in {profile.precision}", hint="use `engine: auto`"
             )
-        return Eager().load(fused(network, profile), profile, folder)
+        return Eager().load(joined(network), profile, folder)
