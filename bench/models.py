@@ -43,7 +43,7 @@ from bench.measured import captured, head, keep
 from gpupipe.bench.clip import RECIPES, make_clip
 from gpupipe.device.nvml import GpuGauge
 from gpupipe.device.timing import seconds_of
-from gpupipe.engines.base import Profile
+from gpupipe.engines.base import Profile, layout_of
 from gpupipe.engines.cache import EngineCache
 from gpupipe.engines.check import agreement, test_pictures
 from gpupipe.engines.identity import digest_of, origin_of
@@ -183,8 +183,7 @@ def _first_picture(clip: Path, profile: Profile) -> torch.Tensor:
     with av.open(clip) as container:
         pixels = next(container.decode(video=0)).to_ndarray(format="rgb24")
     picture = torch.from_numpy(pixels).permute(2, 0, 1)[None, :, : profile.height, : profile.width] / 255
-    layout = torch.channels_last if profile.device != "cpu" else torch.contiguous_format
-    return picture.to(profile.device, profile.dtype).contiguous(memory_format=layout)
+    return picture.to(profile.device, profile.dtype).contiguous(memory_format=layout_of(profile))
 
 
 def pipeline(args: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, dict[str, object]]]:
@@ -289,7 +288,8 @@ def _all(args: argparse.Namespace, report: dict[str, object], scratch: Path) -> 
             made.times_eager = base / mine if base is not None and mine is not None else None
             print(words(made), flush=True)
             rows.append(asdict(made))
-            timed.extend([(mine, made.engine)] if mine is not None and not made.failed else [])
+            if mine is not None and made.failed is None:
+                timed.append((mine, made.engine))
             keep(args.json, report)
 
     print(f"{'card':28} {'engine':10} ms/call ms/graph  x eager       dB  build s   load s")
