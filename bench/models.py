@@ -6,8 +6,9 @@
 
 Each row: milliseconds a picture called from Python and replayed from a CUDA Graph (the median of several), how many
 times eager of the same run that is, dB against fp32 on the same device (200: no difference), seconds to build from
-nothing and to load from the cache. `eager` has cudnn.benchmark on and channels last. FOLDER holds fetched weights
-(`models/`) and takes the engines; without it weights are fetched, and engines are built in a temporary folder.
+nothing and to load from the cache. `eager` has cudnn.benchmark on and channels last; a network between two pictures
+takes them as one of six channels. FOLDER holds fetched weights (`models/`) and takes the engines; without it weights
+are fetched, and engines are built in a temporary folder.
 `--pipeline` runs a clip of that many frames through `gpupipe run` with `engine: auto` as well, when the first card has
 its rows, and the fastest of its engines alone for some seconds, which is what the run can be compared with: a GPU at
 the limit of its power is slower than in a burst. Of the other cards each engine makes all rows before the next one, so
@@ -52,7 +53,7 @@ from gpupipe.errors import GpupipeError
 from gpupipe.models import folder
 from gpupipe.models.bind import bind
 from gpupipe.models.card import Card, catalogue, find
-from gpupipe.models.extras import one_to_one
+from gpupipe.models.extras import pictures_taken
 from gpupipe.models.fetch import fetch
 from gpupipe.models.load import load
 
@@ -242,7 +243,7 @@ def _arguments() -> argparse.Namespace:
 
 def _suits(card: Card) -> bool:
     try:
-        one_to_one(card)
+        pictures_taken(card)
     except GpupipeError:
         return False
     return True
@@ -318,7 +319,7 @@ def _alone(engine: str, args: argparse.Namespace, scratch: Path) -> dict[str, fl
 
 def _profile(card: Card, args: argparse.Namespace) -> Profile:
     width, height = (-(-max(int(n), card.minimum) // card.multiple) * card.multiple for n in args.size.split("x"))
-    return Profile(args.batch, height, width, args.precision, args.device)
+    return Profile(args.batch, height, width, args.precision, args.device, channels=3 * pictures_taken(card))
 
 
 def _rows(cards: list[Card], engines: list[str], args: argparse.Namespace) -> Iterator[Row]:

@@ -25,7 +25,7 @@ GPU_TESTS = (
     "tests/cli/test_doctor.py",
 )
 """Other files of tests import what a GPU machine may lack."""
-NETWORKS = tuple(f"tests/gpu/test_{name}_gpu.py" for name in ("model", "networks", "face"))
+NETWORKS = tuple(f"tests/gpu/test_{name}_gpu.py" for name in ("tensorrt", "model", "networks", "face"))
 """Once more, where TensorRT and all weights are there."""
 ALONE = (
     "tests/gpu/test_memory_gpu.py",
@@ -142,7 +142,7 @@ _SMALL = ("--size", "64x48", "--engines", "eager", "--precision", "fp32")
 _FACES = ("--cache", "CACHE", "--face", "STILL")
 _FEW = ("--size", "320x180", "--every", "1", "--engines", "eager", "--batch", "2", "--pipeline", "4")
 PHASES: dict[str, Phase] = {
-    "tests": Phase(190, _pytest("tests", *GPU_TESTS, workers=16, only="not 8_bits"), verdicts.tests),
+    "tests": Phase(240, _pytest("tests", *GPU_TESTS, workers=16, only="not 8_bits"), verdicts.tests),
     "nvenc": Phase(205, _nvenc, verdicts.tests, on_cpu=False),
     "prores": Phase(
         105,
@@ -171,8 +171,8 @@ PHASES: dict[str, Phase] = {
     ),
     "models-others": Phase(
         300,
-        _script("models", *_MODELS, "span-ch48-x2", "ffdnet-color", "multistyle26", device="cuda:0",
-                result="models-others", quick=(*_MODELS, "ffdnet-color", "multistyle26", *_SMALL)),
+        _script("models", *_MODELS, "span-ch48-x2", "ffdnet-color", "multistyle26", "rife-3.9",
+                device="cuda:0", result="models-others", quick=(*_MODELS, "ffdnet-color", "multistyle26", *_SMALL)),
         verdicts.engines,
     ),
     "faces-more": Phase(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gpupipe.device.host import short_of_memory
 from gpupipe.engines.base import Engine, laid_out
+from gpupipe.engines.modelopt import uncompiled
 from gpupipe.errors import EngineError, first_line
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class TensorRT(Engine):
         if profile.numbers:  # first: torch_tensorrt converts its operator where it finds it
             with warnings.catch_warnings():  # of what torch deprecates, and of CUDA code that is not needed here
                 warnings.simplefilter("ignore")
-                _import("modelopt.torch.quantization", "pip install 'gpupipe[int8]'")
+                uncompiled(_import("modelopt.torch.quantization", "pip install 'gpupipe[int8]'"))
         trt = _import("torch_tensorrt")
         with _Complaints() as complaints:
             try:

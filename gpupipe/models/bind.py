@@ -39,12 +39,16 @@ class Picture(nn.Module):
 
 
 class Bound(nn.Module):
-    """N x 3 x H x W in 0..1 to the network's picture in 0..1; further inputs are the same for all pictures."""
+    """N x 3 x H x W in 0..1 to the network's picture in 0..1; further inputs are the same for all pictures.
+
+    A network of two pictures takes them as one of six channels, the first picture first, and so on.
+    """
 
     def __init__(self, network: nn.Module, card: Card, inputs: Values) -> None:
         super().__init__()
         self.network = network
         self.before, self.after = Picture(card.inputs[0]), Picture(card.outputs[0], back=True)
+        self._pictures = len(card.inputs) - len(card.extras)
         self._several = len(card.outputs) > 1
         self._further = [(f"value_{n}", value.shape[0] == "N") for n, value in enumerate(card.extras)]
         for (name, _), value, numbers in zip(self._further, card.extras, extras(card, inputs).values(), strict=True):
@@ -55,11 +59,12 @@ class Bound(nn.Module):
         """See the class."""
         given = [(getattr(self, name), batched) for name, batched in self._further]
         values = [v.expand(x.shape[0], *v.shape[1:]) if batched else v for v, batched in given]
-        out = self.network(self.before(x), *values)
+        pictures = (x,) if self._pictures == 1 else x.chunk(self._pictures, 1)
+        out = self.network(*(self.before(picture) for picture in pictures), *values)
         picture: torch.Tensor = self.after(out[0] if self._several else out)
         return picture
 
 
 def bind(card: Card, network: nn.Module, inputs: Values) -> nn.Module:
-    """The network of a card that `one_to_one` accepts. Raises ConfigError as `extras`."""
+    """The network of a card that gives a picture for one or several. Raises ConfigError as `extras`."""
     return Bound(network, card, inputs).eval().requires_grad_(requires_grad=False)

@@ -29,15 +29,25 @@ def extras(card: Card, inputs: Values) -> dict[str, tuple[float, ...]]:
     return {value.name: _numbers(card, value, inputs.get(value.name)) for value in card.extras}
 
 
+def pictures_taken(card: Card) -> int:
+    """How many R'G'B' pictures of a video, all of its size, a network takes for the one that it gives.
+
+    Raises ConfigError where it takes or gives something else.
+    """
+    taken = [value for value in card.inputs if value.kind not in {"vector", "scalar"}]
+    shown = [*taken, card.outputs[0]]
+    if card.crop is not None or any(value.kind != "picture" or value.colour == "grey" for value in shown):
+        raise ConfigError(f"{card.name} ({card.task}) does not give a picture for every picture")
+    for _, _, height, width in (value.shape for value in taken):
+        if (height, width) != ("H", "W"):
+            raise ConfigError(f"{card.name} takes pictures of {width}x{height} only, not those of a video")
+    return len(taken)
+
+
 def one_to_one(card: Card) -> None:
     """Raises ConfigError where a network does not give one R'G'B' picture for one."""
-    pictures = [value for value in card.inputs if value.kind not in {"vector", "scalar"}]
-    alone = len(pictures) == 1 and not card.window.before and not card.window.after and card.crop is None
-    if not (alone and all(v.kind == "picture" and v.colour != "grey" for v in (pictures[0], card.outputs[0]))):
+    if pictures_taken(card) != 1 or card.window.before or card.window.after:
         raise ConfigError(f"{card.name} ({card.task}) does not give a picture for every picture")
-    _, _, height, width = pictures[0].shape
-    if (height, width) != ("H", "W"):
-        raise ConfigError(f"{card.name} takes pictures of {width}x{height} only, not those of a video")
 
 
 def _numbers(card: Card, value: Value, given: Given | None) -> tuple[float, ...]:

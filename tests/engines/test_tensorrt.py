@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from gpupipe.engines.cache import EngineCache
 from gpupipe.engines.check import agreement
 from gpupipe.engines.eager import Eager
 from gpupipe.engines.identity import digest_of
+from gpupipe.engines.modelopt import Rounding
 from gpupipe.engines.select import Selector
 from gpupipe.engines.tensorrt import TensorRT
 from gpupipe.errors import EngineError
@@ -180,13 +181,15 @@ def modelopt(monkeypatch):
 
     for name in ("modelopt", "modelopt.torch", "modelopt.torch.quantization"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    compiled = SimpleNamespace(get_cuda_ext=lambda: None, get_cuda_ext_fp8=lambda: None)
+    sys.modules["modelopt.torch.quantization"].extensions = compiled
     with torch.library._scoped_library("tensorrt", "FRAGMENT") as made:
         made.define(
             "quantize_op(Tensor input, Tensor amax, int num_bits, int exponent_bits, bool unsigned, bool narrow_range) -> Tensor"
         )
         made.impl("quantize_op", quantize_op, "CPU")
         made._register_fake("quantize_op", lambda x, *_: torch.empty_like(x))
-        yield
+        yield compiled
 
 
 def in_8_bits(numbers):
@@ -208,7 +211,21 @@ def test_quantised_layers_become_quantise_and_dequantise(numbers, library, model
         return
     x = torch.rand(PROFILE.shape)
     assert agreement(built(network, profile, tmp_path)(x), network(x)) > 60
+    assert hasattr(modelopt.get_cuda_ext, "extension") and hasattr(modelopt.get_cuda_ext_fp8, "extension")  # noqa: PT018
     assert not any(m.explicit for m in network.modules() if isinstance(m, Quantiser)), "eager goes on with arithmetic"
+
+
+@pytest.mark.parametrize(
+    ("unsigned", "narrow", "least", "most"), [(0, 0, -128, 127), (0, 1, -127, 127), (1, 1, 0, 255)]
+)
+def test_what_stands_for_modelopts_cuda_code_rounds_as_torch_does(unsigned, narrow, least, most):
+    x = torch.randn(5, 7, 3, generator=torch.Generator().manual_seed(1))
+    wanted = torch.fake_quantize_per_tensor_affine(x, 1.5 / most, 0, least, most)
+    assert torch.allclose(Rounding.fake_tensor_quant(x, torch.tensor(1.5), 8, unsigned, narrow), wanted, atol=1e-6)
+    each = torch.linspace(0.5, 2, 7)
+    wanted = torch.fake_quantize_per_channel_affine(x, each / most, torch.zeros(7, dtype=torch.int32), 1, least, most)
+    ours = Rounding.fake_tensor_quant_with_axis(x, each, 1, 8, unsigned, narrow)
+    assert torch.allclose(ours, wanted, atol=1e-6)
 
 
 def test_modelopt_that_is_missing_is_named(library, tmp_path, monkeypatch):

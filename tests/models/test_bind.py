@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpupipe.models.bind import Picture
-from gpupipe.models.card import Value
+from gpupipe.errors import ConfigError
+from gpupipe.models.bind import Picture, bind
+from gpupipe.models.card import Value, find
+from gpupipe.models.extras import pictures_taken
+from gpupipe.models.rife import Rife
 
 
 @pytest.mark.parametrize(
@@ -26,3 +29,24 @@ def test_a_picture_is_brought_to_what_the_card_says_and_back(value, seen):
     there = Picture(card)(rgb)
     assert torch.allclose(there[0, :, 0, 0], torch.tensor(seen), atol=1e-5)
     assert torch.allclose(Picture(card, back=True)(there), rgb, atol=1e-6)
+
+
+def test_a_network_between_two_pictures_takes_them_as_six_channels():
+    torch.manual_seed(1)
+    before, after = torch.rand(2, 2, 3, 64, 96).unbind()
+    between = Rife().eval()
+    with torch.inference_mode():
+        wanted = between(before, after, torch.full((2, 1, 1, 1), 0.25))
+        ours = bind(find("rife-3.9"), between, {"time": 0.25})(torch.cat((before, after), 1))
+    assert torch.equal(ours, wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("span-ch48-x2", 1), ("rife-3.9", 2), ("animesr-v2", 0), ("centerface", 0)]
+)
+def test_how_many_pictures_give_one(name, count):
+    if count:
+        assert pictures_taken(find(name)) == count
+    else:
+        with pytest.raises(ConfigError, match=f"{name} .* does not give a picture"):
+            pictures_taken(find(name))
