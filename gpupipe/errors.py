@@ -36,6 +36,14 @@ class GpupipeError(Exception):
         return f"{place}{self.message}{advice}"
 
 
+def carried(error: Exception) -> Exception:
+    """An error that can be sent to another process: ours as they are, others in words."""
+    if isinstance(error, GpupipeError):
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        return error
+    return RuntimeError(f"{type(error).__name__}: {first_line(error)}")
+
+
 class ConfigError(GpupipeError):
     """The config is not what it should be; `where` is `file: key.path`."""
 

@@ -6,18 +6,18 @@ nvJPEG converts nothing. A coded picture's own header tells the muxer the rest.
 
 from __future__ import annotations
 
-import io
-from typing import TYPE_CHECKING
-
-import av
+from typing import TYPE_CHECKING, Any
 
 from gpupipe.codecs import nvjpeg_library, pynv
+from gpupipe.codecs.described import described
 from gpupipe.codecs.intra import copied, intra_packets
 from gpupipe.device.driver import driver
 from gpupipe.errors import DeviceError, PlanError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import av
 
     from gpupipe.codecs.base import EncoderSettings, Keep, Packet
     from gpupipe.codecs.nvjpeg_library import Library
@@ -121,7 +121,7 @@ class NvjpegEncoder:
 
         count = states(source.area, batch)
         self._coder = Coder(library or nvjpeg_library.load(), source, quality, lane, count, optimal=optimal)
-        self._scratch: av.container.OutputContainer | None = None
+        self._scratch: Any = None
 
     def encode(self, batch: FrameBatch) -> list[Packet]:
         """See `base.Encoder`."""
@@ -143,22 +143,8 @@ class NvjpegEncoder:
         return []
 
     def template(self, first: Sequence[Packet]) -> av.VideoStream:
-        """See `base.Encoder`: the picture's own header says size and subsampling, the plan says colour."""
-        with av.open(io.BytesIO(bytes(first[0])), format="mjpeg") as picture:
-            found = picture.streams.video[0].codec_context
-            pixels, width, height = found.pix_fmt, found.width, found.height
-        source = self.settings.input_format
-        self._scratch = av.open(io.BytesIO(), "w", format="mov")
-        options = {"chroma_sample_location": "center"} if source.pixels.chroma_shift != (0, 0) else {}
-        stream = self._scratch.add_stream("mjpeg", rate=self.settings.rate, options=options)
-        assert isinstance(stream, av.VideoStream)
-        context = stream.codec_context
-        context.width, context.height, context.pix_fmt = width, height, pixels
-        context.sample_aspect_ratio = source.sample_aspect
-        context.time_base = self.settings.time_base
-        context.color_range, context.colorspace = 2, 5  # full range, BT.601: what JFIF means
-        context.color_primaries, context.color_trc = source.color.primaries, source.color.transfer
-        self._scratch.start_encoding()
+        """See `base.Encoder`."""
+        stream, self._scratch = described(self.settings, bytes(first[0]))
         return stream
 
     def close(self) -> None:

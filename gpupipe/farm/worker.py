@@ -10,10 +10,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpupipe.errors import carried
 from gpupipe.farm.job import Job, plan_here, sees_ledger
 from gpupipe.journal import Journal
 from gpupipe.render import Watch
-from gpupipe.render.children import Folder, carried
+from gpupipe.render.children import Folder
 from gpupipe.render.warm import Warm
 
 if TYPE_CHECKING:

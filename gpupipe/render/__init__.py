@@ -152,14 +152,10 @@ def _attempt(
     plan = guard.plan
     try:
         with ExitStack() as stack:
-            muxer = open_muxer(plan, path, journal)
-            stack.callback(muxer.abort)
             if in_lanes(plan):
-                tally = render_segments(guard, muxer, stack, lanes, meter=meter, journal=journal, stop=stop)
+                tally = render_segments(guard, path, stack, lanes, meter=meter, journal=journal, stop=stop)
             else:
-                tally = _one_session(plan, muxer, stack, meter=meter, journal=journal, stop=stop)
-            enter("close")
-            muxer.close()
+                tally = _one_session(plan, path, stack, meter=meter, journal=journal, stop=stop)
     except Exception as error:
         if in_lanes(plan):  # which goes back by itself, and keeps what is written
             raise
@@ -168,10 +164,10 @@ def _attempt(
     return tally
 
 
-def _one_session(
-    plan: Plan, muxer: Muxer, stack: ExitStack, *, meter: Meter, journal: Journal, stop: StopFlag
-) -> Tally:
+def _one_session(plan: Plan, path: Path, stack: ExitStack, *, meter: Meter, journal: Journal, stop: StopFlag) -> Tally:
     """The whole run in one go: one decoder, one encoder, every packet written as it comes."""
+    muxer = open_muxer(plan, path, journal)
+    stack.callback(muxer.abort)
     make = partial(make_encoder, plan.encoder, batch=plan.batch)
     session = Session(plan, stack, make, journal=journal, stop=stop, copied=muxer.write_copied)
     writer, pictures = _Writer(session.encoder, muxer, meter), session.pictures
@@ -182,6 +178,8 @@ def _one_session(
         meter.count(batch.valid, batch.pts[-1], batch.time_base)
     writer.finish()
     session.feed.check(pictures.decoded, meter.shown - pictures.repeated + pictures.dropped)
+    enter("close")
+    muxer.close()
     return Tally(pictures.decoded, pictures.repeated, pictures.dropped)
 
 

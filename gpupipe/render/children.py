@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpupipe.device import enter_device
 from gpupipe.device.meanwhile import load_meanwhile
-from gpupipe.errors import DeviceError, GpupipeError, first_line
+from gpupipe.errors import DeviceError, carried
 from gpupipe.media.output import describe_os_error
 from gpupipe.plan.placed import placed, with_places
 from gpupipe.plan.stored import dump, load
@@ -238,11 +238,3 @@ def serve(there: Connection, plan: dict[str, Any], digest: str, folder: str, dev
     over.set()
     warm.close()
     os._exit(0)  # libraries of the GPU take their time to end, and nobody needs it
-
-
-def carried(error: Exception) -> Exception:
-    """An error that can be sent to another process: ours as they are, others in words."""
-    if isinstance(error, GpupipeError):
-        error.__traceback__ = error.__cause__ = error.__context__ = None
-        return error
-    return RuntimeError(f"{type(error).__name__}: {first_line(error)}")

@@ -14,10 +14,9 @@ from gpupipe.render.repeat import Given
 if TYPE_CHECKING:
     from gpupipe.codecs.base import Packet
     from gpupipe.journal import Journal
-    from gpupipe.media.mux import Muxer
     from gpupipe.plan import Plan
     from gpupipe.render.board import Board, Part
-    from gpupipe.render.copied import CopiedStreams
+    from gpupipe.render.writer import Writer
 
 DEEPEST = 2
 """Pictures that x264 and x265 decode ahead of one shown before them: a P, and a B that other B pictures refer to."""
@@ -26,8 +25,8 @@ DEEPEST = 2
 class Join:
     """Writes parts as they come: one header, one run of decoding times over the whole stream."""
 
-    def __init__(self, plan: Plan, muxer: Muxer, copied: CopiedStreams, journal: Journal) -> None:
-        self._plan, self._muxer, self._copied, self._journal = plan, muxer, copied, journal
+    def __init__(self, plan: Plan, writer: Writer, journal: Journal) -> None:
+        self._plan, self._writer, self._journal = plan, writer, journal
         self._board: Board | None = None
         self._alone = encoder_facts(plan.encoder.encoder).alone
         self._clock: DtsClock | None = None
@@ -68,7 +67,7 @@ class Join:
         elif self._clock is not None:
             for pts in part.pts:
                 self._clock.shown(pts)
-        self._write(self._timed(part.packets))
+        self._writer.write(self._timed(part.packets))
         self.writing = False
         return part
 
@@ -76,7 +75,7 @@ class Join:
         assert self._board is not None
         assert part.encoder is not None  # runners leave it out only when they are told that this was done
         self._begun = self._board.begun = True
-        self._muxer.add_video(part.encoder.template(part.packets))
+        self._writer.begin(part.encoder.template, part.packets)
         several = len(self._plan.segments) > 1
         if (
             several and not self._alone
@@ -90,20 +89,11 @@ class Join:
         clock = self._clock
         return packets if clock is None else [ready for packet in packets for ready in clock.coded(packet)]
 
-    def _write(self, packets: list[Packet]) -> None:
-        """In step with the copied streams, while there is anything left of them."""
-        if packets and not self._copied.left:
-            self._muxer.write_video(*packets)
-            return
-        for packet in packets:
-            self._copied.up_to(packet)
-            self._muxer.write_video(packet)
-
     def finish(self) -> None:
         """Writes what the clock still holds; raises MediaError where nothing at all came."""
         self._check()
-        for packet in self._clock.drain() if self._clock is not None else ():
-            self._muxer.write_video(packet)
+        if self._clock is not None:
+            self._writer.write(list(self._clock.drain()))
         if not self._begun:
             raise SourceError(
                 "no frame could be decoded", where=str(self._plan.source.path), hint="see `gpupipe probe`"

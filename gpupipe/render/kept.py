@@ -13,13 +13,11 @@ from gpupipe.device.host import short_of_memory
 from gpupipe.errors import GpupipeError, MediaError, PlanError, StoppedError
 from gpupipe.events import happened
 from gpupipe.journal import Journal
-from gpupipe.media.demux import Demuxer
 from gpupipe.media.output import OutputFile, check_space
 from gpupipe.render import facts
 from gpupipe.render.board import Board
 from gpupipe.render.choices import settle
 from gpupipe.render.codecs import encoder_maker, make_encoder
-from gpupipe.render.copied import CopiedStreams
 from gpupipe.render.feed import check_stop
 from gpupipe.render.guard import Guard, again
 from gpupipe.render.join import Join
@@ -33,15 +31,16 @@ from gpupipe.render.shelf import Shelf
 from gpupipe.render.short import short_memory
 from gpupipe.render.target import measured, open_muxer
 from gpupipe.render.watch import enter
+from gpupipe.render.writer import DirectWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpupipe.codecs.base import Encoder
-    from gpupipe.media.mux import Muxer
     from gpupipe.plan import Plan
     from gpupipe.render.board import Part
     from gpupipe.render.progress import Meter, StopFlag
+    from gpupipe.render.writer import Writer
 
 _JOINS = 3
 """How often segments may be found changed while they are joined, before the volume is blamed."""
@@ -230,9 +229,10 @@ def join(
         stack.callback(muxer.abort)
         ledger.log("join")
         enter("write")
-        tally = _write(ledger, muxer, stack, journal=journal, stop=stop, meter=meter)
+        writer = DirectWriter(plan, muxer, stack)
+        tally = _write(ledger, writer, stack, journal=journal, stop=stop, meter=meter)
         enter("close")
-        muxer.close()
+        writer.close()
         inspect(ledger, target.path, stop)
         scores = measured(plan, target.path, stop)
         ledger.joined(target.path)
@@ -242,14 +242,14 @@ def join(
     return Outcome(tally, meter.shown, size, scores)
 
 
-def _write(ledger: Ledger, muxer: Muxer, stack: ExitStack, *, journal: Journal, stop: StopFlag, meter: Meter) -> Tally:
+def _write(
+    ledger: Ledger, writer: Writer, stack: ExitStack, *, journal: Journal, stop: StopFlag, meter: Meter
+) -> Tally:
     """The one stream that all segments make, in step with the copied ones."""
     plan = ledger.plan
-    demuxer = stack.enter_context(Demuxer(plan.source, Journal(), range_start=plan.start_pts))
-    copied = CopiedStreams(plan, demuxer, muxer)
     encoder = make_encoder(plan.encoder, open_lane(plan.device), plan.batch)
     stack.callback(encoder.close)
-    joined = Join(plan, muxer, copied, journal)
+    joined = Join(plan, writer, journal)
     joined.start(Board(Crew(), plan.segments, 0))
     for index in range(len(plan.segments)):
         check_stop(stop)
@@ -257,7 +257,6 @@ def _write(ledger: Ledger, muxer: Muxer, stack: ExitStack, *, journal: Journal, 
             joined.add(index, part)
             meter.wrote(part.size)
     joined.finish()
-    copied.rest()
     meter.shown = sum(piece.frames for piece in ledger.pieces.values())
     return Tally(meter.shown)
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gpupipe.codecs.encoders import encoder_facts
-from gpupipe.journal import Journal, Notes
-from gpupipe.media.demux import Demuxer
+from gpupipe.journal import Notes
 from gpupipe.plan.memory import ENCODE_LANES, SLOTS
 from gpupipe.plan.segments import AHEAD
+from gpupipe.render import writer_process
 from gpupipe.render.board import Board
 from gpupipe.render.codecs import encoder_maker
-from gpupipe.render.copied import CopiedStreams
 from gpupipe.render.encode_lane import EncodeLane, Job
 from gpupipe.render.guard import again
 from gpupipe.render.join import Join
@@ -26,18 +25,22 @@ from gpupipe.render.progress import Tally
 from gpupipe.render.runner import Runner, SegmentWorker
 from gpupipe.render.sessions import EncoderSessions
 from gpupipe.render.slabs import Slabs
+from gpupipe.render.target import open_muxer
 from gpupipe.render.watch import enter
+from gpupipe.render.writer import DirectWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from gpupipe.codecs.base import Encoder
     from gpupipe.device.base import Lane
     from gpupipe.engines.choice import Choice
-    from gpupipe.media.mux import Muxer
+    from gpupipe.journal import Journal
     from gpupipe.plan import Plan
     from gpupipe.render.guard import Guard
     from gpupipe.render.progress import Meter, StopFlag
+    from gpupipe.render.writer import Writer
 
 OPENING = 8
 """Decoder sessions that are opened at once: each spends its time in the driver."""
@@ -49,31 +52,48 @@ def in_lanes(plan: Plan) -> bool:
 
 
 def render_segments(
-    guard: Guard, muxer: Muxer, stack: ExitStack, lanes: ExitStack, *, meter: Meter, journal: Journal, stop: StopFlag
+    guard: Guard, path: Path, stack: ExitStack, lanes: ExitStack, *, meter: Meter, journal: Journal, stop: StopFlag
 ) -> Tally:
     """Carries out a plan by lanes, which `lanes` closes, and writes the joined stream in step with the copied ones.
 
     Where memory is short it goes on from what is written, with the guard's smaller plan.
     """
     plan = guard.plan
-    demuxer = stack.enter_context(Demuxer(plan.source, Journal(), range_start=plan.start_pts))
-    copied = CopiedStreams(plan, demuxer, muxer)
-    join = Join(plan, muxer, copied, journal)
-    while not _attempt(guard, join, lanes, meter, journal=journal, stop=stop):
+    slabs = Slabs(plan.waiting_bytes) if plan.waiting_bytes and plan.sessions > 1 else None
+    writer = _writer(plan, path, slabs, stack, journal=journal, stop=stop)
+    stack.callback(writer.abort)
+    join = Join(plan, writer, journal)
+    while not _attempt(guard, join, lanes, meter, slabs=slabs, journal=journal, stop=stop):
         meter.again()
         guard.tidy()
     join.finish()
-    copied.rest()
+    enter("close")
+    writer.close()
     return Tally(meter.shown)
 
 
-def _attempt(guard: Guard, join: Join, lanes: ExitStack, meter: Meter, *, journal: Journal, stop: StopFlag) -> bool:
+def _writer(
+    plan: Plan, path: Path, slabs: Slabs | None, stack: ExitStack, *, journal: Journal, stop: StopFlag
+) -> Writer:
+    """In a process of its own where pictures are many and such a process can be had."""
+    if slabs is not None and writer_process.suits(plan, slabs):
+        with suppress(OSError):
+            return writer_process.WriterProcess(plan, path, slabs, journal, stop)
+    muxer = open_muxer(plan, path, journal)
+    stack.callback(muxer.abort)
+    return DirectWriter(plan, muxer, stack)
+
+
+def _attempt(
+    guard: Guard, join: Join, lanes: ExitStack, meter: Meter, *, slabs: Slabs | None, journal: Journal, stop: StopFlag
+) -> bool:
     """Starts lanes and writes what they give; False where memory was short and the guard has a smaller plan."""
     plan = guard.plan
     try:
         with ExitStack() as stack:
             stack.callback(guard.on, None)
-            slabs = Slabs(plan.waiting_bytes) if plan.waiting_bytes and plan.sessions > 1 else None
+            if slabs is not None:
+                slabs.anew()
             make = encoder_maker(plan)
             shelf = partial(_board, plan, first=join.segment, slabs=slabs)
             board = start_lanes(plan, stack, journal, make, stop, shelf=shelf, chosen=guard.chosen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import threading
 import weakref
 from bisect import bisect_right
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpupipe.codecs.base import Spans
+    from gpupipe.codecs.base import Packet, Spans
 
 SLAB = 2 << 20
 """Bytes of a slab, which holds pictures of one segment: those are written, and so given up, one after another."""
@@ -35,7 +36,8 @@ class Slabs:
 
     The C library gives memory of packets that wait by the hundred back when it likes, and what the process holds would
     depend on how far segments happen to be apart. Pages are touched before the first is used, so it holds them from the
-    start: that takes most of a second, in which networks are loaded and decoders are opened.
+    start: that takes most of a second, in which networks are loaded and decoders are opened. Another process can map
+    it, see `writer_process`.
 
     Args:
         size: bytes, rounded down to whole slabs.
@@ -44,9 +46,14 @@ class Slabs:
     def __init__(self, size: int) -> None:
         count = max(1, size // SLAB)
         try:
-            self._memory: NDArray[np.uint8] = np.frombuffer(mmap.mmap(-1, count * SLAB), np.uint8)
+            self.file = memory_file("gpupipe-slabs", count * SLAB)
+            """Of the memory; -1 where no other process can have it."""
+            self._memory: NDArray[np.uint8] = np.frombuffer(mmap.mmap(self.file, count * SLAB), np.uint8)
         except OSError as error:
             raise MemoryError(str(error)) from None
+        if self.file >= 0:
+            weakref.finalize(self, os.close, self.file)
+        self._begin = self._memory.ctypes.data
         self._taking: threading.Thread | None = threading.Thread(
             target=_take, args=(self._memory, weakref.ref(self)), name="slabs", daemon=True
         )
@@ -64,6 +71,16 @@ class Slabs:
     def free(self) -> int:
         """Bytes of slabs that nobody uses."""
         return len(self._free) * SLAB
+
+    def place(self, packet: Packet) -> int | None:
+        """Byte at which a packet's bitstream lies in this memory; None where it lies elsewhere."""
+        at: int = packet.buffer_ptr - self._begin
+        return at if 0 <= at <= len(self._memory) - packet.size else None
+
+    def anew(self) -> None:
+        """No more packets come of any segment that was begun."""
+        with self._lock:
+            self._open.clear()
 
     def keep(self, segment: int, data: NDArray[np.uint8], spans: Spans) -> list[memoryview]:
         """Meets `codecs.base.Keep` for a segment; what has no room gets memory of its own."""
@@ -126,6 +143,19 @@ class Slabs:
         slab: Any = self._memory[number * SLAB : (number + 1) * SLAB]
         weakref.finalize(slab, self._free.append, number).atexit = False
         return memoryview(slab)  # whose parts refer to the slab, where those of an array refer to the memory
+
+
+def memory_file(name: str, size: int) -> int:
+    """Memory as an open file, which another process can map; -1 where the system has no such thing."""
+    if not hasattr(os, "memfd_create"):
+        return -1
+    file = os.memfd_create(name)
+    try:
+        os.ftruncate(file, size)
+    except OSError:
+        os.close(file)
+        raise
+    return file
 
 
 def _take(memory: NDArray[np.uint8], slabs: weakref.ref[Slabs]) -> None:

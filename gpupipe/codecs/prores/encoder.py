@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import av
 import torch
 
+from gpupipe.codecs.described import described
 from gpupipe.codecs.intra import copied, intra_packets
-from gpupipe.codecs.native import AV_RANGE, planes_of
+from gpupipe.codecs.native import planes_of
 from gpupipe.codecs.prores.coder import Coded, Coder
 from gpupipe.codecs.prores.profile import profile_of
 from gpupipe.codecs.prores.repeated import Repeated
@@ -18,6 +17,8 @@ from gpupipe.errors import device_failure, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import av
 
     from gpupipe.codecs.base import EncoderSettings, Keep, Packet
     from gpupipe.device.base import Lane
@@ -49,8 +50,7 @@ class ProresEncoder:
         if graphed and self._coder.graphable and not source.alpha:
             self._repeated = Repeated(self._coder, source, graphed, lane)
             self._staging.room(graphed * self._coder.frame_bytes)  # pinned now: that would hold up decoders later
-        self._alpha = False
-        self._scratch: av.container.OutputContainer | None = None
+        self._scratch: Any = None
 
     def encode(self, batch: FrameBatch) -> list[Packet]:
         """See `base.Encoder`."""
@@ -59,7 +59,6 @@ class ProresEncoder:
     def encode_into(self, batch: FrameBatch, keep: Keep) -> list[Packet]:
         """See `base.AloneEncoder`; `batch.planes` are Y, Cb, Cr and perhaps alpha."""
         planes = tuple(plane[: batch.valid] for plane in planes_of(batch))
-        self._alpha = len(planes) > 3
         self._lane.wait(batch.ready)
         try:
             with torch.inference_mode(), self._lane.active():
@@ -81,21 +80,9 @@ class ProresEncoder:
         """See `base.Encoder`; nothing is ever held."""
         return []
 
-    def template(self, first: Sequence[Packet]) -> av.VideoStream:  # noqa: ARG002  the plan knows all of it
-        """See `base.Encoder`: libav's own ProRes encoder, opened but not used, describes the stream."""
-        source, profile = self.settings.input_format, self._profile
-        self._scratch = av.open(io.BytesIO(), "w", format="mov")
-        options = {"profile": str(profile.number), "threads": "1"}
-        stream = self._scratch.add_stream("prores_ks", rate=self.settings.rate, options=options)
-        assert isinstance(stream, av.VideoStream)
-        context = stream.codec_context
-        context.width, context.height = source.width, source.height
-        context.pix_fmt = ("yuva444p10le" if self._alpha else "yuv444p10le") if profile.chroma_444 else "yuv422p10le"
-        context.sample_aspect_ratio = source.sample_aspect
-        context.time_base = self.settings.time_base
-        context.colorspace, context.color_range = int(source.color.matrix), AV_RANGE[source.color.range]
-        context.color_trc, context.color_primaries = source.color.transfer, source.color.primaries
-        self._scratch.start_encoding()
+    def template(self, first: Sequence[Packet]) -> av.VideoStream:
+        """See `base.Encoder`."""
+        stream, self._scratch = described(self.settings, bytes(first[0]))
         return stream
 
     def close(self) -> None:

@@ -131,7 +131,7 @@ def movie(path: Path, asked: EncoderSettings, packets: list[bytes]) -> Path:
     """A MOV of packets, described by the encoder's own template."""
     encoder = ProresEncoder(asked, CpuLane())
     with av.open(str(path), "w") as out:
-        stream = out.add_stream_from_template(encoder.template([]), opaque=True)
+        stream = out.add_stream_from_template(encoder.template([av.Packet(packets[0])]), opaque=True)
         stream.time_base = asked.time_base
         for n, data in enumerate(packets):
             packet = av.Packet(data)
