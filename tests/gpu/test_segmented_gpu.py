@@ -16,7 +16,7 @@ from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.media.segments import SegmentReader
 from gpupipe.plan import make_plan
-from gpupipe.render import render
+from gpupipe.render import render, writer_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,3 +108,27 @@ def test_read_at_once_equals_one_by_one(clips: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr(SegmentReader, "packed", lambda *_: None)
     _, one_by_one = frames(clip, tmp_path / "demuxed.mkv", {"seconds": 0.3})
     assert at_once == one_by_one
+
+
+@pytest.mark.parametrize("codec", ["mjpeg", "prores"])
+def test_many_sessions_are_written_by_a_process_of_their_own(
+    clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    """The bytes of a run with few, sound and all."""
+    source, begun = probe(clips / "gopro_tmcd_timecode_gpmf_data.mp4"), []
+    monkeypatch.setattr(writer_process, "WriterProcess", watched(writer_process.WriterProcess, begun))
+    for sessions in (9, 2):
+        config = {"segments": {"seconds": 0.1}, "sessions": sessions, "output": {"video": {"codec": codec}}}
+        plan = make_plan(parse_config(config), source, tmp_path / f"{sessions}.mov", device="cuda")
+        assert plan.sessions == sessions
+        render(plan, overwrite=False, journal=Journal(), stop=threading.Event())
+    assert len(begun) == 1
+    assert (tmp_path / "9.mov").read_bytes() == (tmp_path / "2.mov").read_bytes()
+
+
+def watched(kind: type, begun: list) -> object:
+    def made(*args):
+        begun.append(kind(*args))
+        return begun[-1]
+
+    return made
