@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import tempfile
@@ -11,6 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import av.logging
+
+from gpupipe.collector import no_collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,17 +25,6 @@ _LIBRARY = re.compile(rb"\s*(Svt|x26[45])\S* ?\[\w+\] ?:")
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
-@contextmanager
 def captured_log(level: int) -> Iterator[Lines]:
     """Turns libav's log on and catches it; PyAV's own level is put back afterwards.
 
@@ -42,7 +32,7 @@ def captured_log(level: int) -> Iterator[Lines]:
     decoder flushes it first (`LibavDecoder.close`), and the garbage collector, which the callback itself may start and
     which would free forgotten ones, rests.
     """
-    with _LOG, _no_collection(), av.logging.Capture(local=False) as others, av.logging.Capture() as mine:
+    with _LOG, no_collection(), av.logging.Capture(local=False) as others, av.logging.Capture() as mine:
         before, skipping = av.logging.get_level(), av.logging.get_skip_repeated()
         av.logging.set_skip_repeated(v=False)  # else the same reason would be heard once a process
         av.logging.set_level(level)

@@ -6,6 +6,8 @@ import ctypes
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from gpupipe.collector import no_collection
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,8 +22,11 @@ def captured(graph: torch.cuda.CUDAGraph, lane: CudaLane, pool: Any) -> Iterator
 
     Unlike `torch.cuda.graph` it neither waits for the whole GPU nor gives spare memory back, which costs more than the
     capture itself where many follow each other: whoever wants that does it once before.
+
+    The garbage collector rests meanwhile. What it frees, such as the graphs of a run that failed, it frees in this
+    thread if that happens to allocate; CUDA allows no thread that in its own capture, which is then invalid.
     """
-    with lane.active():
+    with no_collection(), lane.active():
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
             yield

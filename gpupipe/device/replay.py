@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
+from gpupipe.collector import no_collection
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -41,7 +43,8 @@ class Replay(Generic[Result]):
             lane.synchronize()
             graph = torch.cuda.CUDAGraph()
             stream: Any = getattr(lane, "stream", None)
-            with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            begun = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+            with no_collection(), begun:  # see `graph.captured`
                 self.result = work()
             graph.replay()  # the first one uploads it, which would hold up a decoder later
             lane.synchronize()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -230,6 +232,31 @@ def test_only_the_first_slot_is_rehearsed() -> None:
         assert int(ran) == 2
     pictures = surfaces(source, 2, 5)
     fill(slot, pictures)
+    slot.run().synchronize()
+    assert torch.equal(slot.outputs[0], 255 - slot.inputs[0])
+
+
+def test_a_graph_that_is_forgotten_does_not_spoil_a_capture() -> None:
+    """The collector would free it in the capture's own thread, where CUDA does not allow it."""
+    source, compute, pool = surface("nv12"), CudaLane("cuda:0"), torch.cuda.graph_pool_handle()
+    old: list[Slot] = []
+
+    def chain(planes: Planes) -> Planes:
+        if old:
+            cycle: list[object] = [old.pop()]
+            cycle.append(cycle)
+            del cycle
+            assert [[] for _ in range(20 * gc.get_threshold()[0])]  # work for the collector
+        return tuple(255 - plane for plane in planes)
+
+    first = Slot(source, 2, chain, compute, compute, graphed=True, pool=pool)
+    old.append(Slot(source, 2, chain, compute, compute, graphed=True, pool=pool, like=first))
+    freed = weakref.ref(old[0])
+    slot = Slot(source, 2, chain, compute, compute, graphed=True, pool=pool, like=first)
+    gc.collect()
+    assert not old
+    assert freed() is None
+    fill(slot, surfaces(source, 2, 5))
     slot.run().synchronize()
     assert torch.equal(slot.outputs[0], 255 - slot.inputs[0])
 
