@@ -33,8 +33,10 @@ ALONE = (
     "tests/gpu/test_stalls_gpu.py::test_a_stalled_encoder_stops_the_decoders_and_loses_nothing",
     "tests/gpu/test_capability_gpu.py::test_asking_leaves_torchs_context_and_memory_alone",
     "tests/gpu/test_guard_gpu.py",
+    "tests/gpu/test_model_gpu.py::test_a_run_from_a_warm_cache_begins_within_5_seconds",
 )
-"""Look at the memory of the whole GPU, or take all of it. The first wants no other process there either."""
+"""Look at the memory of the whole GPU or take all of it, or, the last, at the time that a whole program needs, which
+beside many others is theirs too. The first wants no other process there either; the last wants weights."""
 PYTHON = sys.executable
 
 
@@ -153,7 +155,7 @@ PHASES: dict[str, Phase] = {
     "profile-prores": _profile("profile-prores", "prores_torch"),
     "h264": _matrix("h264", 175),
     "hevc": _matrix("hevc", 200),
-    "growth": Phase(110, _pytest("growth", *ALONE), verdicts.tests),
+    "growth": Phase(140, _pytest("growth", *ALONE), verdicts.tests),
     "profile-mjpeg": _profile("profile-mjpeg", "mjpeg"),
     "hevc10-4k": _matrix("hevc10-4k", 95),
     "x264": _matrix("x264", 90),
