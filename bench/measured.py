@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from gpupipe.bench.machine import machine
+from gpupipe.collector import no_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ def captured(call: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
             call()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with no_collection(), torch.cuda.graph(graph):  # see `device.graph.captured`
         kept = call()
     return graph, kept
 

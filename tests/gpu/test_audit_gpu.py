@@ -16,6 +16,7 @@ from gpupipe.bench.clip import RECIPES, make_clip
 from gpupipe.bench.flow import Discard
 from gpupipe.cli import execute
 from gpupipe.cli.console import Console
+from gpupipe.collector import no_collection
 from gpupipe.config import parse_config
 from gpupipe.device import copies
 from gpupipe.device.copies import CopyWatch
@@ -64,7 +65,7 @@ def test_known_copies_are_counted_to_the_byte(frames: int) -> None:
     copy.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p)
     graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph, stream=side):
+    with no_collection(), torch.cuda.graph(graph, stream=side):
         host[:500].copy_(here[:500], non_blocking=True)
     torch.cuda.synchronize()
     watch = CopyWatch()

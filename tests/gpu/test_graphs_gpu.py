@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from gpupipe import stages
+from gpupipe.collector import no_collection
 from gpupipe.device.cuda import CudaLane, plane_dtype, surface_shape
 from gpupipe.device.slots import Slot
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
@@ -106,7 +107,7 @@ class Spoiler:
 
     def __init__(self, lane: CudaLane, pool: object) -> None:
         self._lane, self._graph = lane, torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool, stream=lane.stream):
+        with no_collection(), torch.cuda.graph(self._graph, pool=pool, stream=lane.stream):
             held = [
                 torch.full((size,), torch.nan, device="cuda:0")
                 for size in (1 << 22, 1 << 18, 1 << 12)

@@ -14,6 +14,7 @@ import torch
 from test_graphs_gpu import eager, replayed, same, steps_of, surface, surfaces
 from test_model_gpu import CARDS, SR, network, run, selected, there
 
+from gpupipe.collector import no_collection
 from gpupipe.device.cuda import CudaLane
 from gpupipe.engines.base import Profile
 from gpupipe.engines.check import agreement, test_pictures
@@ -76,7 +77,7 @@ def runner(run, x: torch.Tensor) -> tuple[torch.cuda.Stream, torch.cuda.CUDAGrap
     with torch.cuda.stream(stream):
         run(x)
     stream.synchronize()
-    with torch.cuda.graph(graph, stream=stream):
+    with no_collection(), torch.cuda.graph(graph, stream=stream):
         out = run(x)
     return stream, graph, out
 

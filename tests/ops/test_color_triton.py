@@ -12,6 +12,7 @@ import pytest
 import torch
 from noise import noise
 
+from gpupipe.collector import no_collection
 from gpupipe.color import LUMA_COEFFICIENTS, ChromaLocation, ColorSpec, Matrix, Range
 from gpupipe.format import PIXEL_FORMATS, FrameFormat
 from gpupipe.ops import color
@@ -184,7 +185,7 @@ def test_capture_in_a_graph_without_waiting(source: str, target: str) -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with no_collection(), torch.cuda.graph(graph):
         out = converter(planes)
     for p, q in zip(planes, fresh, strict=True):
         p.copy_(q)

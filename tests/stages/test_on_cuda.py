@@ -9,6 +9,7 @@ import torch
 from stills import dtype_of, picture, psnr
 
 from gpupipe import stages
+from gpupipe.collector import no_collection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +63,7 @@ def both(name: str, settings: dict, source: FrameFormat) -> tuple[tuple[torch.Te
         stage(there)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with no_collection(), torch.cuda.graph(graph):
         out = stage(there)
     graph.replay()
     torch.cuda.synchronize()
