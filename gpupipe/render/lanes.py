@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections import deque
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gpupipe.render.watch import WAIT, current, enter
 
@@ -34,6 +35,7 @@ class Crew:
         self._lock = threading.Lock()
         self._meetings: list[Meeting] = []
         self._threads: list[threading.Thread] = []
+        self._queues: list[deque[Any]] = []
 
     def meeting(self, lock: threading.Lock | None = None) -> Meeting:
         """A new place where lanes wait for each other; several may have one lock."""
@@ -42,23 +44,28 @@ class Crew:
             self._meetings.append(meeting)
         return meeting
 
+    def queue(self, name: str, items: deque[Any]) -> None:
+        """Items between lanes, which go when these have ended; the watch is told their name."""
+        self._queues.append(items)
+        if self.watch is not None:
+            self.watch.queue(name, items)
+
     def start(self, name: str, work: Callable[[], None]) -> None:
         """Runs `work` in a lane of its own; its name says what it does: a key of `STATES` and a number."""
-
-        def lane() -> None:
-            if self.watch is not None:
-                self.watch.lane(name, STATES.get(name.partition("-")[0], "decode"))
-            try:
-                work()
-            except HaltedError:
-                pass
-            except BaseException as error:  # noqa: BLE001  whatever it was, the others must end and the caller know
-                self.halt(error)
-            enter("done")
-
-        thread = threading.Thread(target=lane, name=name, daemon=True)
+        thread = threading.Thread(target=self._lane, args=(name, work), name=name, daemon=True)
         thread.start()
         self._threads.append(thread)  # one that could not be started cannot be joined
+
+    def _lane(self, name: str, work: Callable[[], None]) -> None:
+        if self.watch is not None:
+            self.watch.lane(name, STATES.get(name.partition("-")[0], "decode"))
+        try:
+            work()
+        except HaltedError:
+            pass
+        except BaseException as error:  # noqa: BLE001  whatever it was, the others must end and the caller know
+            self.halt(error)
+        enter("done")
 
     def halt(self, error: BaseException | None = None) -> None:
         """Ends all lanes at their next wait."""
@@ -93,6 +100,19 @@ class Crew:
         self.halt()
         for thread in self._threads:
             thread.join()
+        for items in self._queues:  # the watch, which outlives the run, has them too
+            items.clear()
+        _emptied(self.error)
+
+
+def _emptied(error: BaseException | None) -> None:
+    """Frees what lanes that ended by an error held: decoders, memory of a GPU.
+
+    The error keeps their frames, which lead to the crew, and so to the error: nothing but a collection would.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 class Meeting(threading.Condition):
@@ -125,8 +145,7 @@ class Channel(Generic[Item]):
         self._room, self._filled = crew.meeting(lock), crew.meeting(lock)
         self._items: deque[Item] = deque()
         self._closed = False
-        if crew.watch is not None:
-            crew.watch.queue(name, self._items)
+        crew.queue(name, self._items)
 
     def put(self, item: Item) -> None:
         """Waits for room."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import threading
 import time
+import weakref
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from patience import LIMIT, until
 
+from gpupipe.collector import no_collection
 from gpupipe.errors import StoppedError
 from gpupipe.render.board import Board, Part
 from gpupipe.render.lanes import Channel, Crew
@@ -95,6 +98,43 @@ def test_the_first_error_is_the_one_that_is_told() -> None:
         crew.halt(ValueError("second"))
     with pytest.raises(BoomError, match="first"):
         crew.check()
+
+
+class Memory:
+    """What a lane has of a GPU."""
+
+
+@pytest.mark.parametrize("where", ["lane", "queue", "cause"])
+def test_what_a_dead_lane_held_is_free_before_its_error_is_gone(where: str) -> None:
+    held: list[weakref.ref[Memory]] = []
+
+    def taken() -> Memory:
+        memory = Memory()
+        held.append(weakref.ref(memory))
+        return memory
+
+    def work(memory: Memory) -> None:
+        if where == "queue":
+            channel.put(memory)
+        if where != "cause":
+            raise BoomError
+        try:
+            {}[id(memory)]
+        except KeyError:
+            outside()
+
+    def outside() -> None:
+        raise BoomError
+
+    with no_collection():
+        with Crew() as crew:
+            channel = Channel[Memory](crew, 2)
+            crew.start("runner-0", partial(work, taken()))
+            assert ended(crew)
+            assert held[0]() is not None
+        with pytest.raises(BoomError):
+            crew.check()
+        assert held[0]() is None
 
 
 def test_the_writer_learns_of_an_error_while_it_waits() -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import av
@@ -13,6 +14,7 @@ import patience
 import pytest
 
 from gpupipe.codecs.libav import LibavDecoder, LibavEncoder
+from gpupipe.collector import no_collection
 from gpupipe.config import parse_config
 from gpupipe.errors import StoppedError
 from gpupipe.journal import Journal
@@ -243,3 +245,27 @@ def test_a_death_anywhere_is_the_runs_own_error(
     assert isinstance(error, BoomError)
     assert str(error) == lane
     run.left_nothing()
+
+
+def test_what_a_dead_run_held_is_free_before_its_error_is_gone(clip: Path, tmp_path: Path, monkeypatch) -> None:
+    """A collection may be many jobs away."""
+    made: list[weakref.ref[object]] = []
+    lane, work, calls = segmented.Runner, LibavDecoder.decode, []
+
+    def runner_of(*args: object) -> object:
+        one = lane(*args)
+        made.append(weakref.ref(one))
+        return one
+
+    def die(*args: object) -> object:
+        calls.append(1)
+        if len(calls) > 30:
+            raise BoomError
+        return work(*args)
+
+    monkeypatch.setattr(segmented, "Runner", runner_of)
+    monkeypatch.setattr(LibavDecoder, "decode", die)
+    with no_collection():
+        error = Run(clip, tmp_path / "x.mkv").finish()
+        assert isinstance(error, BoomError)
+        assert [one() for one in made] == [None] * SESSIONS
