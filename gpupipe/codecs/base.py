@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     Packet: TypeAlias = av.Packet[Any]
     Spans: TypeAlias = Sequence[tuple[int, int]]
-    Keep: TypeAlias = Callable[[NDArray[np.uint8], Spans], list[memoryview]]
+    Keep: TypeAlias = Callable[[NDArray[np.uint8], Spans], list[Any]]
     """Copies bitstreams, at least one, each from byte `begin` to `end` of memory that is used again, to where they may
-    stay. They lie in order there, with little between them."""
+    stay. They lie in order there, with little between them. Gives bytes-like data, or what stands for packets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,22 @@ if TYPE_CHECKING:
     from gpupipe.frame import FrameBatch
 
 
+class Placed:
+    """Stands for a packet whose bytes another process finds; to make and to drop it never lets go of Python's lock.
+
+    It has what `intra_packets` gives one of PyAV's.
+    """
+
+    __slots__ = ("at", "dts", "duration", "is_keyframe", "memory", "pts", "size", "time_base")
+
+    def __init__(self, at: int, memory: memoryview) -> None:
+        self.at, self.memory, self.size = at, memory, len(memory)
+        """Where it lies in the memory of both, -1 for elsewhere; its bytes, which it holds."""
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.memory)
+
+
 def copied(data: NDArray[np.uint8], spans: Spans) -> list[memoryview]:
     """Meets `base.Keep` with memory of its own for each call, as much as the bitstreams span."""
     first = spans[0][0]
@@ -26,11 +42,11 @@ def copied(data: NDArray[np.uint8], spans: Spans) -> list[memoryview]:
 
 
 def intra_packets(batch: FrameBatch, coded: Sequence[Any], time_base: Fraction) -> list[Packet]:
-    """A packet of each picture of a batch, coded as bytes-like data: key frames, decoded when they are shown."""
-    packets = []
+    """A packet of each picture of a batch, as `base.Keep` gave it: key frames, decoded when they are shown."""
+    packets: list[Packet] = []
     durations = chain(batch.durations, repeat(0))  # some may be missing
     for data, pts, duration in zip(coded, batch.pts, durations, strict=False):
-        packet = av.Packet(data)
+        packet: Any = data if isinstance(data, Placed) else av.Packet(data)
         packet.pts = packet.dts = pts
         packet.duration, packet.time_base, packet.is_keyframe = duration, time_base, True
         packets.append(packet)

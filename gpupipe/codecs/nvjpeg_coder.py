@@ -81,7 +81,7 @@ class Coder:
             self._encode(tuple(plane.expand(count, *plane.shape) for plane in planes))
         self._pinned.room(count * self._source.frame_bytes // 4)
 
-    def code(self, planes: tuple[torch.Tensor, ...], keep: Keep) -> list[memoryview]:
+    def code(self, planes: tuple[torch.Tensor, ...], keep: Keep) -> list[Any]:
         """The JPEG of each picture.
 
         Args:
@@ -108,7 +108,7 @@ class Coder:
         self._lane.synchronize()
         return count
 
-    def _fetch(self, count: int, keep: Keep) -> list[memoryview]:
+    def _fetch(self, count: int, keep: Keep) -> list[Any]:
         """What the first states hold, copied straight from them to one piece of pinned memory, and out of that."""
         handle, stream, lengths = self._handle, self._stream, np.zeros(count, np.uint64)
         retrieve = self._library.nvjpegEncodeRetrieveBitstream
@@ -135,7 +135,7 @@ def _images(planes: tuple[torch.Tensor, ...]) -> np.ndarray:
     return images
 
 
-def _kept(pinned: torch.Tensor, lengths: np.ndarray, keep: Keep) -> list[memoryview]:
+def _kept(pinned: torch.Tensor, lengths: np.ndarray, keep: Keep) -> list[Any]:
     """Bitstreams that lie one behind the other, taken out of memory that the next batch uses again."""
     ends = np.cumsum(lengths).tolist()
     return keep(pinned.numpy(), list(pairwise([0, *ends])))

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpupipe.codecs.intra import copied
+from gpupipe.codecs.intra import Placed, copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from gpupipe.codecs.base import Packet, Spans
+    from gpupipe.codecs.base import Spans
 
 SLAB = 2 << 20
 """Bytes of a slab, which holds pictures of one segment: those are written, and so given up, one after another."""
@@ -53,7 +53,8 @@ class Slabs:
             raise MemoryError(str(error)) from None
         if self.file >= 0:
             weakref.finalize(self, os.close, self.file)
-        self._begin = self._memory.ctypes.data
+        self.apart = False
+        """Packets are `Placed`: another process writes them."""
         self._taking: threading.Thread | None = threading.Thread(
             target=_take, args=(self._memory, weakref.ref(self)), name="slabs", daemon=True
         )
@@ -72,30 +73,28 @@ class Slabs:
         """Bytes of slabs that nobody uses."""
         return len(self._free) * SLAB
 
-    def place(self, packet: Packet) -> int | None:
-        """Byte at which a packet's bitstream lies in this memory; None where it lies elsewhere."""
-        at: int = packet.buffer_ptr - self._begin
-        return at if 0 <= at <= len(self._memory) - packet.size else None
-
     def anew(self) -> None:
         """No more packets come of any segment that was begun."""
         with self._lock:
             self._open.clear()
 
-    def keep(self, segment: int, data: NDArray[np.uint8], spans: Spans) -> list[memoryview]:
+    def keep(self, segment: int, data: NDArray[np.uint8], spans: Spans) -> list[Any]:
         """Meets `codecs.base.Keep` for a segment; what has no room gets memory of its own."""
         if self._taking is not None:
             self.taken()
         with self._lock:
             runs = list(self._runs(segment, spans))
-        kept: list[memoryview] = []
-        for place, run in runs:
+        kept: list[Any] = []
+        for number, place, run in runs:
             begin, end = run[0][0], run[-1][1]
             if place is None:
-                kept += copied(data, run)
+                kept += [Placed(-1, one) for one in copied(data, run)] if self.apart else copied(data, run)
                 continue
             np.frombuffer(place, np.uint8)[:] = data[begin:end]  # lets go of Python's lock: once for all of them
-            kept += [place[at - begin : to - begin] for at, to in run]
+            if self.apart:
+                kept += [Placed(number + at - begin, place[at - begin : to - begin]) for at, to in run]
+            else:
+                kept += [place[at - begin : to - begin] for at, to in run]
         return kept
 
     def taken(self) -> None:
@@ -109,17 +108,17 @@ class Slabs:
         with self._lock:
             self._open.pop(segment, None)
 
-    def _runs(self, segment: int, spans: Spans) -> Iterator[tuple[memoryview | None, Spans]]:
-        """Places, each for as many of the bitstreams as one slab still takes; None where there is none."""
+    def _runs(self, segment: int, spans: Spans) -> Iterator[tuple[int, memoryview | None, Spans]]:
+        """Where places begin, and they, each for as many of the bitstreams as one slab still takes; None for none."""
         while spans:
             begin, end = spans[0]
             slab = self._open_slab(segment, end - begin)
             if slab is None:
-                yield None, spans[:1]
+                yield -1, None, spans[:1]
                 spans = spans[1:]
                 continue
             count = bisect_right(spans, begin + slab.left, key=_end)
-            yield slab.take(spans[count - 1][1] - begin), spans[:count]
+            yield *slab.take(spans[count - 1][1] - begin), spans[:count]
             spans = spans[count:]
 
     def _open_slab(self, segment: int, size: int) -> _OpenSlab | None:
@@ -128,21 +127,21 @@ class Slabs:
             return None
         slab = self._open.get(segment)
         if slab is None or slab.left < size:
-            memory = self._slab()
-            if memory is None:
-                return None
-            slab = self._open[segment] = _OpenSlab(memory)
+            slab = self._slab()
+            if slab is not None:
+                self._open[segment] = slab
         return slab
 
-    def _slab(self) -> Any:
-        """An array that is free again when nobody refers to it any more."""
+    def _slab(self) -> _OpenSlab | None:
+        """One that is free again when nobody refers to its memory any more."""
         try:
             number = self._free.pop()
         except IndexError:
             return None
         slab: Any = self._memory[number * SLAB : (number + 1) * SLAB]
         weakref.finalize(slab, self._free.append, number).atexit = False
-        return memoryview(slab)  # whose parts refer to the slab, where those of an array refer to the memory
+        # A memoryview: its parts refer to the slab, where those of an array refer to all of the memory.
+        return _OpenSlab(number * SLAB, memoryview(slab))
 
 
 def memory_file(name: str, size: int) -> int:
@@ -169,15 +168,15 @@ def _take(memory: NDArray[np.uint8], slabs: weakref.ref[Slabs]) -> None:
 class _OpenSlab:
     """The slab that is being filled with a segment's bitstreams."""
 
-    def __init__(self, memory: memoryview) -> None:
-        self._memory, self._used = memory, 0
+    def __init__(self, begin: int, memory: memoryview) -> None:
+        self._begin, self._memory, self._used = begin, memory, 0
 
     @property
     def left(self) -> int:
         """Bytes that it still takes."""
         return len(self._memory) - _PADDING - self._used
 
-    def take(self, size: int) -> memoryview:
-        """The next bytes of it."""
+    def take(self, size: int) -> tuple[int, memoryview]:
+        """The next bytes of it, and where they begin in all of the memory."""
         begin, self._used = self._used, self._used + size + _PADDING
-        return self._memory[begin : begin + size]
+        return self._begin + begin, self._memory[begin : begin + size]

@@ -68,7 +68,7 @@ class WriterProcess:
     """
 
     def __init__(self, plan: Plan, path: Path, slabs: Slabs, journal: Journal, stop: StopFlag) -> None:
-        self._path, self._slabs, self._journal, self._stop = path, slabs, journal, stop
+        self._path, self._journal, self._stop = path, journal, stop
         self._held: deque[tuple[int, int, list[Packet]]] = deque()
         """Number of the message, bytes and packets of what is on its way."""
         self._sent = self._bytes = 0
@@ -85,6 +85,7 @@ class WriterProcess:
         finally:
             there.close()
             os.close(counter)
+        slabs.apart = True
         self._here.send((dump(plan), str(path), slabs.size))
 
     def begin(self, template: Template, packets: list[Packet]) -> None:
@@ -94,11 +95,10 @@ class WriterProcess:
         """See `Writer`."""
         if not packets:
             return  # to send nothing is to say that it is over
-        rows, loose, size, place = [], [], 0, self._slabs.place
+        rows, loose, size = [], [], 0
         for packet in packets:
-            at = place(packet)
-            if at is None:
-                at = -1
+            at = getattr(packet, "at", -1)  # of `codecs.intra.Placed`
+            if at < 0:
                 loose.append(bytes(packet))
             rows.append(ROW.pack(at, packet.size, packet.pts, packet.dts, packet.duration))
             size += packet.size
