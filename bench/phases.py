@@ -155,6 +155,10 @@ PHASES: dict[str, Phase] = {
     "profile-prores": _profile("profile-prores", "prores_torch"),
     "h264": _matrix("h264", 175),
     "hevc": _matrix("hevc", 200),
+    "writing": Phase(
+        110, _script("writing", quick=("--frames", "60", "--sessions", "2", "--rounds", "1", "--small")),
+        verdicts.writing,
+    ),
     "growth": Phase(140, _pytest("growth", *ALONE), verdicts.tests),
     "profile-mjpeg": _profile("profile-mjpeg", "mjpeg"),
     "hevc10-4k": _matrix("hevc10-4k", 95),

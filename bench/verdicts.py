@@ -102,6 +102,12 @@ def matrix(name: str) -> Callable[[Found], Iterator[Verdict]]:
     return judged
 
 
+def writing(found: Found) -> Iterator[Verdict]:
+    """Of bench/writing.py."""
+    for name, row in found.get("rows", {}).items():
+        yield Verdict("3.2", f"{found['sessions']} sessions, {name}: over decode only", row["times"], None)
+
+
 def prores(found: Found) -> Iterator[Verdict]:
     """Of bench/prores.py, which knows its own lines."""
     for what, line in found.get("lines", {}).items():

@@ -45,10 +45,11 @@ def takes_this_gpu(at: Path) -> str:
     return ""
 
 
-@pytest.mark.parametrize("name", [*CARDS, "rife-3.9"])
-def test_cold_and_from_the_cache_in_two_runners_at_once(name: str, fetched, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "precision"), [*((name, "fp16") for name in CARDS), ("rife-3.9", "fp32")])
+def test_cold_and_from_the_cache_in_two_runners_at_once(name: str, precision: str, fetched, tmp_path: Path) -> None:
+    """RIFE in fp16 comes out wrong by TensorRT for RTX 1.4 (18 dB), which the comparison with eager finds."""
     fetched(name)
-    profile, said = Profile(1, 256, 384, "fp16", "cuda:0", channels=3 * pictures_taken(find(name))), []
+    profile, said = Profile(1, 256, 384, precision, "cuda:0", channels=3 * pictures_taken(find(name))), []
     cold = selected(name, "tensorrt", profile, tmp_path, said)
     assert any("built in" in line for line in said)
     said.clear()
