@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def alpha_over(rgb_nchw: Tensor, top: Tensor, alpha: Tensor, y: int, x: int) -> Tensor:
+def alpha_over(rgb_nchw: Tensor, top: Tensor, alpha: Tensor, y: int, x: int, *, in_place: bool = False) -> Tensor:
     """A copy of the picture with `top` over it; pixels outside of `top` are the picture's own, bit for bit.
 
     Porter and Duff's over with straight alpha, on the values as they are (R'G'B', not linear light):
@@ -24,8 +24,9 @@ def alpha_over(rgb_nchw: Tensor, top: Tensor, alpha: Tensor, y: int, x: int) -> 
         alpha: (1, h, w), 0..1, of the same dtype.
         y: row of the picture where `top` begins; all of `top` lies inside.
         x: column likewise.
+        in_place: write into the picture itself, and return it.
     """
-    out = rgb_nchw.clone()
+    out = rgb_nchw if in_place else rgb_nchw.clone()
     area = out[:, :, y : y + top.shape[1], x : x + top.shape[2]]
     area.copy_(torch.lerp(area, top, alpha))
     return out

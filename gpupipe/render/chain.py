@@ -68,12 +68,20 @@ class Chain:
         told = Journal() if journal is None else journal
         numbers = itertools.count()
         chosen: list[Choice] = []
+        calls: list[tuple[Step, Transform]] = []
         with lane.active():
-            self._calls = tuple(
-                (step, _prepared(step, next(numbers), told, rows=rows, held=choices, chosen=chosen, graphs=graphs)
-                 if step.kind == "stage" else _transform(step))
-                for step in steps if step.kind not in ("upload", "download")
-            )  # fmt: skip
+            for step in steps:
+                if step.kind in ("upload", "download"):
+                    continue
+                if step.kind != "stage":
+                    calls.append((step, _transform(step)))
+                    continue
+                own = bool(calls) and _fresh(calls[-1][1])
+                call = _prepared(
+                    step, next(numbers), told, rows=rows, held=choices, chosen=chosen, graphs=graphs, own=own
+                )
+                calls.append((step, call))
+        self._calls = tuple(calls)
         self.choices = tuple(chosen)
         """What its networks run on: held to, or made up here."""
         lane.synchronize()  # other lanes may use what was made
@@ -158,13 +166,28 @@ def _transform(step: Step) -> Transform:
     return Converter(step.source, step.target, dither=bool(step.settings.get("dither", True)))
 
 
+def _fresh(call: Transform) -> bool:
+    """Whether what comes out is new tensors, of which only the next step knows."""
+    return call.kind == "matrix" if isinstance(call, Converter) else getattr(call, "fresh", False)
+
+
 def _prepared(
-    step: Step, number: int, journal: Journal, *, rows: int, held: Sequence[Choice], chosen: list[Choice], graphs: bool
+    step: Step,
+    number: int,
+    journal: Journal,
+    *,
+    rows: int,
+    held: Sequence[Choice],
+    chosen: list[Choice],
+    graphs: bool,
+    own: bool,
 ) -> Transform:
     """A stage, the `number`th of the plan, ready to run; `chosen` gets what it runs on."""
     made = stage_of(step)
     made.hold([choice for choice in held if choice.stage == number])
     made.attend(journal, rows, graphs=graphs)
+    if own:
+        made.own()
     source = seen(made, step.source)
     made.prepare(source)
     chosen += [replace(choice, stage=number) for choice in made.choices()]

@@ -88,6 +88,9 @@ class Stage(Protocol):
     """Whether `__call__` on the CPU is worth all of its cores; else decoder and encoder get most of them. On a GPU
     decoders wait for it, so that more of them are of no use."""
 
+    fresh: ClassVar[bool] = False
+    """Whether what it gives is always new tensors of which nobody else knows."""
+
     def __init__(self, settings: Any) -> None: ...
 
     def output_format(self, source: FrameFormat) -> FrameFormat:
@@ -143,6 +146,10 @@ class Stage(Protocol):
         `prepare` then raises CapabilityError where it cannot be used here.
         """
         del choices
+
+    def own(self) -> None:
+        """Told before `prepare` where the planes that it will be given are `fresh`: it may write into them."""
+        return
 
     def source_type(self) -> SourceType | None:
         """What the output must say of pictures that it makes; None where it makes up nothing."""

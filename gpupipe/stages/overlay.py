@@ -63,13 +63,18 @@ class Overlay(base.Stage):
     Settings: ClassVar[type[base.Settings]] = OverlaySettings
     working: ClassVar[base.Working] = "rgb"
     alpha: ClassVar[base.Alpha] = "given"
+    fresh: ClassVar[bool] = True
 
     def __init__(self, settings: OverlaySettings) -> None:
         self.settings = settings
         self._image: npt.NDArray[np.float32] | None = None
         self._top: tuple[torch.Tensor, torch.Tensor] | None = None
         self._place = _Placement(0, 0, 0, 0, 0, 0)
-        self._alpha = 0
+        self._alpha, self._owned = 0, False
+
+    def own(self) -> None:
+        """See `base.Stage`."""
+        self._owned = True
 
     def _read(self) -> npt.NDArray[np.float32]:
         """(h, w, 4) R'G'B'A, 0..1, at the file's own size."""
@@ -122,14 +127,17 @@ class Overlay(base.Stage):
         self._top = (seen[:3].to(source.device, dtype).contiguous(), alpha.contiguous())
 
     def __call__(self, planes: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        """The frame with the image over it, one (N, 3, H, W) tensor, and alpha; pixels elsewhere are untouched."""
+        """The frame with the image over it, one (N, 3, H, W) tensor, and alpha; pixels elsewhere are untouched.
+
+        It is the tensor that came in, where that is this stage's `own`.
+        """
         from gpupipe.ops.blend import alpha_over, over_alpha  # noqa: PLC0415  imports torch
 
         assert self._top is not None, "prepare() first"
         if self._alpha:
             picture, below = planes
             return over_alpha((picture, below), self._alpha, *self._top, (self._place.y, self._place.x))
-        return (alpha_over(planes[0], *self._top, self._place.y, self._place.x),)
+        return (alpha_over(planes[0], *self._top, self._place.y, self._place.x, in_place=self._owned),)
 
 
 def _start(anchor: str, ends: tuple[str, str], room: int, margin: int) -> int:

@@ -67,6 +67,7 @@ class Warp(base.Stage):
     Settings: ClassVar[type[base.Settings]] = WarpSettings
     working: ClassVar[base.Working] = "rgb"
     alpha: ClassVar[base.Alpha] = "given"
+    fresh: ClassVar[bool] = True
     keeps_fields: ClassVar[bool] = False
 
     def __init__(self, settings: WarpSettings) -> None:

@@ -24,7 +24,7 @@ MAPS = {
 SIZES = ((37, 6), (1, 1), (321, 241), (1920, 1080))
 
 
-def compare(device: str, sizes: tuple[tuple[int, int], ...] = SIZES) -> None:
+def compare(device: str, sizes: tuple[tuple[int, int], ...] = SIZES, count: int = 2) -> None:
     """Every map, border, dtype and size; at most one step of the result's precision apart."""
     from gpupipe.ops.warp_triton import BORDERS, bilinear  # noqa: PLC0415  (reads the environment)
 
@@ -35,12 +35,15 @@ def compare(device: str, sizes: tuple[tuple[int, int], ...] = SIZES) -> None:
             # Places are float32 too: at 1920 pixels they are out by some ten-thousandths, and so is noise sampled there.
             for dtype, most in ((torch.float16, 2**-10), (torch.float32, 3e-5 + 4e-7 * width)):
                 channels = 4 if dtype == torch.float32 else 3  # with alpha
-                rgb = (torch.rand((2, channels, height, width + 5), generator=random) * 1.2 - 0.1).to(device, dtype)[
-                    ..., 2:-3
-                ]
+                rgb = (torch.rand((count, channels, height, width + 5), generator=random) * 1.2 - 0.1).to(
+                    device, dtype
+                )[..., 2:-3]
                 for border in BORDERS:
                     wanted = torch.nn.functional.grid_sample(
-                        rgb.float(), grid.expand(2, -1, -1, -1), padding_mode=warp._PADDING[border], align_corners=False
+                        rgb.float(),
+                        grid.expand(count, -1, -1, -1),
+                        padding_mode=warp._PADDING[border],
+                        align_corners=False,
                     )
                     got = bilinear(rgb, grid, border)
                     assert got.dtype == dtype
@@ -59,7 +62,7 @@ def test_kernel_compiles_for_a_gpu(by_the_compiler: Callable[[str], None]) -> No
     program = """
 from gpupipe.ops.warp_triton import _bilinear
 for border in (0, 1, 2):
-    compiled(_bilinear, dict(BORDER=border, CHANNELS=3 + border % 2, ROWS=4, COLUMNS=128), dict(grid_ptr="*fp32"))
+    compiled(_bilinear, dict(BORDER=border, CHANNELS=3 + border % 2, ROWS=4, COLUMNS=128, EACH=1 + 7 * (border % 2)), dict(grid_ptr="*fp32"))
 """
     by_the_compiler(program)
 
@@ -67,6 +70,7 @@ for border in (0, 1, 2):
 @pytest.mark.gpu
 def test_kernel_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     compare("cuda")
+    several()
     rgb = torch.rand((2, 3, 90, 160), device="cuda")
     grid = warp.sampling_grid(np.array(MAPS["turned"]), 160, 90, torch.device("cuda"))
     ours = warp.sample(rgb, grid, "bilinear", "edge")
@@ -76,5 +80,17 @@ def test_kernel_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert float((ours - theirs).abs().max()) < 1e-4
 
 
+def several(device: str = "cuda") -> None:
+    """Pictures that one program takes, as many as there are and fewer."""
+    from gpupipe.ops import warp_triton  # noqa: PLC0415  (reads the environment)
+
+    before = warp_triton._PROGRAMS
+    for programs in (1, 5):
+        warp_triton._PROGRAMS = programs
+        compare(device, SIZES[:1], 5)
+    warp_triton._PROGRAMS = before
+
+
 if __name__ == "__main__":
     compare("cpu", SIZES[:2])
+    several("cpu")
