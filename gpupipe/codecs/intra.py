@@ -25,6 +25,11 @@ class Placed:
     """
 
     __slots__ = ("at", "dts", "duration", "is_keyframe", "memory", "pts", "size", "time_base")
+    pts: int
+    dts: int
+    duration: int
+    time_base: Fraction
+    is_keyframe: bool
 
     def __init__(self, at: int, memory: memoryview) -> None:
         self.at, self.memory, self.size = at, memory, len(memory)
@@ -32,6 +37,16 @@ class Placed:
 
     def __bytes__(self) -> bytes:
         return bytes(self.memory)
+
+
+def plain(packet: Any) -> Packet:
+    """One of PyAV's, which it is or stands for."""
+    if not isinstance(packet, Placed):
+        return packet  # type: ignore[no-any-return]
+    found: Packet = av.Packet(packet.memory)  # type: ignore[arg-type]
+    found.pts, found.dts, found.duration = packet.pts, packet.dts, packet.duration
+    found.time_base, found.is_keyframe = packet.time_base, packet.is_keyframe
+    return found
 
 
 def copied(data: NDArray[np.uint8], spans: Spans) -> list[memoryview]:

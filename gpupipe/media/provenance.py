@@ -100,12 +100,17 @@ def manifest(provenance: Provenance, mime: str) -> dict[str, object]:
     }
 
 
+def beside(path: Path) -> Path:
+    """Where a file is signed; swept away like all that ends so, where a run is killed."""
+    return path.with_name(f"{path.stem}.signed.part")
+
+
 def _sign(path: Path, container: Container, provenance: Provenance) -> None:
     try:
         import c2pa  # noqa: PLC0415  an extra
     except ModuleNotFoundError:
         raise MediaError("signing needs c2pa-python", hint="pip install 'gpupipe[provenance]'") from None
-    signed = path.with_name(f"{path.stem}.signed.part")  # swept away like all that ends so, where a run is killed
+    signed = beside(path)
     UNFINISHED.add(signed)
     mime = _MIME[container.name]
     try:

@@ -75,7 +75,7 @@ class Join:
         assert self._board is not None
         assert part.encoder is not None  # runners leave it out only when they are told that this was done
         self._begun = self._board.begun = True
-        self._writer.begin(part.encoder.template, part.packets)
+        self._writer = self._writer.begin(part.encoder.template, part.packets)
         several = len(self._plan.segments) > 1
         if (
             several and not self._alone
@@ -98,6 +98,10 @@ class Join:
             raise SourceError(
                 "no frame could be decoded", where=str(self._plan.source.path), hint="see `gpupipe probe`"
             )
+
+    def close(self) -> None:
+        """Makes the file whole."""
+        self._writer.close()
 
     def _check(self) -> None:
         """A segment is accepted when the encoder gave what it got; fewer pictures than the container has are told."""

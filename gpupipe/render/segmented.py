@@ -68,7 +68,7 @@ def render_segments(
         guard.tidy()
     join.finish()
     enter("close")
-    writer.close()
+    join.close()
     return Tally(meter.shown)
 
 
@@ -76,12 +76,16 @@ def _writer(
     plan: Plan, path: Path, slabs: Slabs | None, stack: ExitStack, *, journal: Journal, stop: StopFlag
 ) -> Writer:
     """In a process of its own where pictures are many and such a process can be had."""
+
+    def here() -> DirectWriter:
+        muxer = open_muxer(plan, path, journal)
+        stack.callback(muxer.abort)
+        return DirectWriter(plan, muxer, stack)
+
     if slabs is not None and writer_process.suits(plan, slabs):
         with suppress(OSError):
-            return writer_process.WriterProcess(plan, path, slabs, journal, stop)
-    muxer = open_muxer(plan, path, journal)
-    stack.callback(muxer.abort)
-    return DirectWriter(plan, muxer, stack)
+            return writer_process.WriterProcess(plan, path, slabs, journal=journal, stop=stop, here=here)
+    return here()
 
 
 def _attempt(

@@ -45,14 +45,14 @@ class Slabs:
 
     def __init__(self, size: int) -> None:
         count = max(1, size // SLAB)
+        self.file = memory_file("gpupipe-slabs", count * SLAB)
+        """Of the memory; -1 where no other process can have it."""
+        if self.file >= 0:
+            weakref.finalize(self, os.close, self.file)
         try:
-            self.file = memory_file("gpupipe-slabs", count * SLAB)
-            """Of the memory; -1 where no other process can have it."""
             self._memory: NDArray[np.uint8] = np.frombuffer(mmap.mmap(self.file, count * SLAB), np.uint8)
         except OSError as error:
             raise MemoryError(str(error)) from None
-        if self.file >= 0:
-            weakref.finalize(self, os.close, self.file)
         self.apart = False
         """Packets are `Placed`: another process writes them."""
         self._taking: threading.Thread | None = threading.Thread(
@@ -145,15 +145,21 @@ class Slabs:
 
 
 def memory_file(name: str, size: int) -> int:
-    """Memory as an open file, which another process can map; -1 where the system has no such thing."""
+    """Memory as an open file, which another process can map; -1 where the system has no such thing, or refuses it.
+
+    A sandbox does, and so does a limit of open files, or one of their size, which says nothing about memory.
+    """
     if not hasattr(os, "memfd_create"):
         return -1
-    file = os.memfd_create(name)
+    try:
+        file = os.memfd_create(name)
+    except OSError:
+        return -1
     try:
         os.ftruncate(file, size)
     except OSError:
         os.close(file)
-        raise
+        return -1
     return file
 
 

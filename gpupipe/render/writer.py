@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from gpupipe.codecs.intra import plain
 from gpupipe.journal import Journal
 from gpupipe.media.demux import Demuxer
 from gpupipe.render.copied import CopiedStreams
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 class Writer(Protocol):
     """Used by one thread; ends with `close` or `abort`. All but `abort` raise MediaError where it cannot be written."""
 
-    def begin(self, template: Template, packets: list[Packet]) -> None:
-        """Before the first `write`, with the packets that come first, and their encoder's `template`."""
+    def begin(self, template: Template, packets: list[Packet]) -> Writer:
+        """Before the first `write`, with the packets that come first, and their encoder's `template`.
+
+        Returns who writes from then on, and is closed: another one where this cannot.
+        """
         ...
 
     def write(self, packets: list[Packet]) -> None:
@@ -55,12 +59,14 @@ class DirectWriter:
         demuxer = stack.enter_context(Demuxer(plan.source, Journal(), range_start=plan.start_pts))
         self._copied = CopiedStreams(plan, demuxer, muxer)
 
-    def begin(self, template: Template, packets: list[Packet]) -> None:
+    def begin(self, template: Template, packets: list[Packet]) -> Writer:
         """See `Writer`."""
         self._muxer.add_video(template(packets))
+        return self
 
     def write(self, packets: list[Packet]) -> None:
         """See `Writer`."""
+        packets = [plain(one) for one in packets]
         if packets and not self._copied.left:
             self._muxer.write_video(*packets)
             return

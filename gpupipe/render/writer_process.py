@@ -11,19 +11,22 @@ import multiprocessing
 import os
 import struct
 import subprocess
-import sys
 import time
 from collections import deque
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from gpupipe.codecs.encoders import encoder_facts
 from gpupipe.errors import MediaError
+from gpupipe.media import provenance
 from gpupipe.media.output import shown
 from gpupipe.plan.stored import dump
+from gpupipe.render import another_python
 from gpupipe.render.feed import check_stop
 from gpupipe.render.slabs import memory_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from gpupipe.codecs.base import Packet
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from gpupipe.plan import Plan
     from gpupipe.render.progress import StopFlag
     from gpupipe.render.slabs import Slabs
-    from gpupipe.render.writer import Template
+    from gpupipe.render.writer import Template, Writer
 
 SESSIONS = 8
 """Decoders from which on their pictures may be more than a thread writes."""
@@ -40,18 +43,25 @@ ON_THE_WAY = 1 / 8
 COUNT = struct.Struct("<q")
 ROW = struct.Struct("<qqqqq")
 """A packet: where its bytes lie in the slabs (-1: they follow the rows), how many, pts, dts, duration."""
-WRITTEN = struct.Struct("<q")
-"""Messages that are written, in a page of memory of both processes: to be read without asking."""
-_CODE = """import sys; sys.path[:] = {!r}
-from gpupipe.render.writer_served import serve; serve(*map(int, sys.argv[1:]))"""
-_LOOK, _GOODBYE = 0.001, 20.0
-"""Seconds between looks whether there is room; seconds that the process has to end by itself."""
+_CODE = "from gpupipe.render.writer_served import serve; serve(*map(int, sys.argv[1:]))"
+START = 60.0
+"""Seconds that the process has to say that it is there."""
+_LOOK, _LISTEN, _GOODBYE = 0.001, 0.2, 20.0
+"""Seconds between looks whether there is room, and at the stop flag; seconds that the process has to end by itself."""
 
 
 def suits(plan: Plan, slabs: Slabs | None) -> bool:
     """Whether a run has so many pictures that a process of its own should write them."""
     alone = encoder_facts(plan.encoder.encoder).alone
-    return alone and plan.sessions >= SESSIONS and slabs is not None and slabs.file >= 0
+    return alone and plan.sessions >= SESSIONS and slabs is not None and slabs.file >= 0 and another_python.can_be()
+
+
+def counts(file: int) -> memoryview:
+    """A page of memory of both processes, to be read without asking: first, how many messages are written.
+
+    A number of it is read and written as a whole.
+    """
+    return memoryview(mmap.mmap(file, mmap.PAGESIZE)).cast("q")
 
 
 class WriterProcess:
@@ -65,31 +75,56 @@ class WriterProcess:
         slabs: where most packets' bytes lie.
         journal: gets what that process notices, at the end.
         stop: looked at while this waits.
+        here: makes a writer of this process, for where that one does not begin.
+
+    Raises OSError where it cannot be started.
     """
 
-    def __init__(self, plan: Plan, path: Path, slabs: Slabs, journal: Journal, stop: StopFlag) -> None:
+    def __init__(
+        self, plan: Plan, path: Path, slabs: Slabs, *, journal: Journal, stop: StopFlag, here: Callable[[], Writer]
+    ) -> None:
         self._path, self._journal, self._stop = path, journal, stop
+        self._slabs, self._instead = slabs, here
         self._held: deque[tuple[int, int, list[Packet]]] = deque()
         """Number of the message, bytes and packets of what is on its way."""
         self._sent = self._bytes = 0
         self._most = int(slabs.size * ON_THE_WAY)
-        counter = memory_file("gpupipe-written", mmap.PAGESIZE)
-        self._written = mmap.mmap(counter, mmap.PAGESIZE)
-        self._here, there = multiprocessing.Pipe()
-        files = there.fileno(), slabs.file, counter
-        code = _CODE.format(sys.path)  # not multiprocessing's own way, which would run the user's script once more
-        try:
-            self._process = subprocess.Popen(  # noqa: S603  this very Python
-                [sys.executable, "-c", code, *map(str, files)], pass_fds=files, stdin=subprocess.DEVNULL
-            )
-        finally:
-            there.close()
-            os.close(counter)
+        self._whole = False
+        job = dump(plan), str(path), slabs.size
+        with ExitStack() as stack:
+            counter = memory_file("gpupipe-written", mmap.PAGESIZE)
+            if counter < 0:
+                raise OSError("no memory for two processes")
+            stack.callback(os.close, counter)
+            self._written = counts(counter)
+            self._pipe, there = multiprocessing.Pipe()
+            stack.callback(there.close)
+            self._process = another_python.start(_CODE, (there.fileno(), slabs.file, counter))
+        with suppress(OSError):  # it has ended: `begin` finds out
+            self._pipe.send(job)
         slabs.apart = True
-        self._here.send((dump(plan), str(path), slabs.size))
 
-    def begin(self, template: Template, packets: list[Packet]) -> None:
+    def begin(self, template: Template, packets: list[Packet]) -> Writer:
         """See `Writer`: the plan and the first packet describe the stream."""
+        if (why := self._hindrance()) is None:
+            return self
+        self._journal.say(f"the output is written by the main process, since another one did not begin: {why}")
+        self._slabs.apart = False
+        self.abort()
+        return self._instead().begin(template, packets)
+
+    def _hindrance(self) -> str | None:
+        """Waits for its first word; why there is none."""
+        until = time.monotonic() + START
+        try:
+            while not self._pipe.poll(_LISTEN):
+                check_stop(self._stop)
+                if time.monotonic() > until:
+                    return f"nothing was heard of it for {START:.0f} seconds"
+            said = self._pipe.recv()
+        except (OSError, EOFError):
+            return f"it ended with code {self._code()}"
+        return None if said is None else str(said[1])
 
     def write(self, packets: list[Packet]) -> None:
         """See `Writer`."""
@@ -112,50 +147,66 @@ class WriterProcess:
 
     def _send(self, message: bytes) -> None:
         try:
-            self._here.send_bytes(message)
+            self._pipe.send_bytes(message)
         except OSError:
             self._end()
 
     def _let_go(self) -> None:
         """Gives up packets that are written."""
-        (written,), held = WRITTEN.unpack_from(self._written), self._held
+        written, held = self._written[0], self._held
         while held and held[0][0] <= written:
             self._bytes -= held.popleft()[1]
 
     def _wait(self) -> None:
         while self._bytes > self._most:
             check_stop(self._stop)
-            if self._process.poll() is not None or self._here.poll():
+            if self._pipe.poll():
                 self._end()
             time.sleep(_LOOK)
             self._let_go()
 
     def _end(self) -> None:
-        """Takes its last words; raises what it failed with."""
+        """Waits for its last words; raises what it failed with."""
         try:
-            entries, error = self._here.recv()
+            while not self._pipe.poll(_LISTEN):
+                check_stop(self._stop)
+            entries, error = self._pipe.recv()
         except (OSError, EOFError):
+            code = self._code()
+            check_stop(self._stop)  # what stops a run may end all its processes
+            hint = "run it again; if the system ended it for want of memory, with fewer `sessions`"
             raise MediaError(
-                f"the process that writes it ended with code {self._process.wait(_GOODBYE)}", where=shown(self._path),
-                hint="run it again",
-            ) from None  # fmt: skip
+                f"the process that writes it ended with code {code}", where=shown(self._path), hint=hint
+            ) from None
         for entry in entries:
             self._journal.add(entry)
         if error is not None:
             raise error
 
+    def _code(self) -> int | None:
+        """What it ended with; it is made to where it does not by itself. None where it hangs in the system."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_GOODBYE)
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_GOODBYE)
+        return None
+
     def close(self) -> None:
         """See `Writer`."""
         self._send(b"")
         self._end()
+        self._whole = True
         self._held.clear()
-        self._process.wait(_GOODBYE)
+        self._code()
 
     def abort(self) -> None:
         """See `Writer`."""
-        if self._process.poll() is None:
+        if not self._whole and not self._pipe.closed:
             self._process.kill()
-            self._process.wait(_GOODBYE)
-            self._path.unlink(missing_ok=True)
+            self._code()
+            for path in (self._path, provenance.beside(self._path)):
+                with suppress(OSError):
+                    path.unlink()
         self._held.clear()
-        self._here.close()
+        self._pipe.close()

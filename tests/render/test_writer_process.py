@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import resource
 import signal
 import subprocess
+import sys
 import threading
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import av
 import pytest
 
 from gpupipe.codecs.described import described
+from gpupipe.codecs.intra import Placed
 from gpupipe.config import parse_config
 from gpupipe.errors import MediaError, StoppedError
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
-from gpupipe.render import render, writer_process
+from gpupipe.render import another_python, render, segmented, writer_process
 from gpupipe.render.slabs import SLAB, Slabs
+from gpupipe.render.writer import DirectWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from gpupipe.plan import Plan
 
@@ -36,7 +41,7 @@ PRORES = {"codec": "prores", "encoder": "prores_torch"}
 def clip(tmp_path_factory: pytest.TempPathFactory, ffmpeg: Callable[..., None]) -> Path:
     """A second with B-frames and sound."""
     path = tmp_path_factory.mktemp("clip") / "clip.mp4"
-    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=160x90:r=24:d=1", "-f", "lavfi", "-i", "sine=d=1", "-c:v", "libx264",
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=96x64:r=24:d=1", "-f", "lavfi", "-i", "sine=d=1", "-c:v", "libx264",
            "-x264-params", "keyint=6:scenecut=0:bframes=2", "-c:a", "aac", path)  # fmt: skip
     return path
 
@@ -60,6 +65,16 @@ def carried_out(plan: Plan, stop: threading.Event | None = None, progress=lambda
     return journal
 
 
+@pytest.fixture(scope="module")
+def written_here(clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same by a thread of this process."""
+    path = tmp_path_factory.mktemp("here") / "here.mov"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer_process, "SESSIONS", 1 << 30)
+        carried_out(planned(clip, path))
+    return path
+
+
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen]:
     """Every process that was started to write."""
@@ -70,27 +85,50 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen]:
         found.append(begin(*args, **more))
         return found[-1]
 
-    monkeypatch.setattr(writer_process.subprocess, "Popen", noted)
+    monkeypatch.setattr(another_python.subprocess, "Popen", noted)
     return found
 
 
-@pytest.mark.parametrize("waiting", [8 * SLAB, SLAB])
-@pytest.mark.parametrize("share", [1 / 8, 1e-6])
+def opened(
+    plan: Plan, path: Path, journal: Journal, stop: threading.Event | None = None
+) -> writer_process.WriterProcess:
+    return writer_process.WriterProcess(
+        plan, path, Slabs(SLAB), journal=journal, stop=stop or threading.Event(), here=lambda: pytest.fail("it began")
+    )
+
+
+@pytest.mark.parametrize(("waiting", "share"), [(8 * SLAB, 1 / 8), (SLAB, 1e-6)])
 def test_the_file_is_the_one_that_a_thread_writes(
-    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list, waiting: int, share: float
-) -> None:
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list, waiting: int, share: float,
+    written_here: Path,
+) -> None:  # fmt: skip
     """With room for all that waits and with too little, which is then sent; and where the writer is waited for."""
     monkeypatch.setattr(writer_process, "ON_THE_WAY", share)
-    apart, here = tmp_path / "apart.mov", tmp_path / "here.mov"
+    apart = tmp_path / "apart.mov"
     assert len(carried_out(planned(clip, apart, waiting))) == 0
     assert [one.wait(5) for one in started] == [0]
-    monkeypatch.setattr(writer_process, "suits", lambda *_: False)
-    carried_out(planned(clip, here))
-    assert len(started) == 1
-    assert apart.read_bytes() == here.read_bytes()
+    assert apart.read_bytes() == written_here.read_bytes()
     with av.open(str(apart)) as file:
         assert [s.type for s in file.streams] == ["video", "audio"]
         assert sum(1 for _ in file.decode(video=0)) == 24
+
+
+def packets_of(plan: Plan, path: Path) -> list:
+    """Of a file that was written, as its encoder gave them."""
+    base = plan.encoder.time_base
+    with av.open(str(path)) as file:
+        packets = [packet for packet in file.demux(video=0) if packet.size]
+    for packet in packets:
+        packet.pts = packet.dts = round(packet.pts * packet.time_base / base)
+        packet.duration, packet.time_base = round(packet.duration * packet.time_base / base), base
+    return packets
+
+
+def placed(packet: av.Packet) -> Placed:
+    made = Placed(-1, memoryview(bytes(packet)))
+    for name in ("pts", "dts", "duration", "time_base", "is_keyframe"):
+        setattr(made, name, getattr(packet, name))
+    return made
 
 
 def left(folder: Path) -> list[str]:
@@ -105,7 +143,7 @@ def test_a_process_that_is_killed_is_an_error_and_leaves_nothing(
     def kill(_: object) -> None:
         os.kill(started[0].pid, signal.SIGKILL)
 
-    with pytest.raises(MediaError, match=r"out\.mov: the process that writes it ended with code -9 \(run it again\)"):
+    with pytest.raises(MediaError, match=r"out\.mov: the process that writes it ended with code -9 \(run it again; "):
         carried_out(planned(clip, tmp_path / "out.mov"), progress=kill)
     assert left(tmp_path) == []
 
@@ -114,9 +152,9 @@ def test_what_the_system_says_there_is_said_here(clip: Path, tmp_path: Path, mon
     begin = subprocess.Popen
 
     def limited(*args, **more):
-        return begin(*args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (60_000,) * 2), **more)
+        return begin(*args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000,) * 2), **more)
 
-    monkeypatch.setattr(writer_process.subprocess, "Popen", limited)
+    monkeypatch.setattr(another_python.subprocess, "Popen", limited)
     with pytest.raises(MediaError, match=r"out\.mov: the file grew beyond what the system allows"):
         carried_out(planned(clip, tmp_path / "out.mov"))
     assert left(tmp_path) == []
@@ -133,40 +171,157 @@ def test_a_run_that_is_stopped_ends_it(clip: Path, tmp_path: Path, started: list
 def test_whoever_started_it_is_gone(clip: Path, tmp_path: Path, started: list) -> None:
     path = tmp_path / "out.mov"
     path.touch()
-    writer = writer_process.WriterProcess(planned(clip, path), path, Slabs(SLAB), Journal(), threading.Event())
-    writer._here.close()
+    writer = opened(planned(clip, path), path, Journal())
+    writer._pipe.close()
     assert started[0].wait(20) == 1
     assert left(tmp_path) == []
 
 
-def test_one_that_cannot_be_started_is_done_without(
-    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def refused(*_: object, **__: object) -> None:
+    raise BlockingIOError("no more processes")
+
+
+@contextmanager
+def small_files() -> Iterator[None]:
+    """As `ulimit -f` says it: memory that is a file counts too."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SLAB // 2, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+HINDRANCES: dict[str, Callable[[pytest.MonkeyPatch], object]] = {
+    "no more processes": lambda patch: patch.setattr(another_python.subprocess, "Popen", refused),
+    "no memory of two": lambda patch: patch.setattr(os, "memfd_create", refused),
+    "small files": lambda _: small_files(),
+    "no interpreter": lambda patch: patch.setattr(sys, "executable", None),
+    "standard streams closed": lambda patch: patch.setattr(another_python, "_FIRST", 1 << 20),
+    "another program": lambda patch: patch.setattr(sys, "executable", "/bin/false"),
+    "a program that waits": lambda patch: (
+        patch.setattr(writer_process, "_CODE", "import time; time.sleep(99)"),
+        patch.setattr(writer_process, "START", 0.1),
+    ),
+    "a plan it cannot read": lambda patch: patch.setattr(writer_process, "dump", lambda _: {}),
+}
+
+
+@pytest.mark.parametrize("hindrance", HINDRANCES)
+def test_where_it_does_not_begin_this_process_writes(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written_here: Path, hindrance: str
 ) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise BlockingIOError("no more processes")
+    what = HINDRANCES[hindrance](monkeypatch)
+    path = tmp_path / "out.mov"
+    plan = planned(clip, path)
+    packets = packets_of(plan, written_here)
+    scratch = []
 
-    monkeypatch.setattr(writer_process.subprocess, "Popen", refused)
-    carried_out(planned(clip, tmp_path / "out.mov"))
+    def template(_: object) -> av.VideoStream:
+        scratch.append(described(plan.encoder, bytes(packets[0])))
+        return scratch[0][0]
+
+    with ExitStack() as stack:
+        if isinstance(what, AbstractContextManager):
+            stack.enter_context(what)
+        slabs = Slabs(SLAB)
+        writer = segmented._writer(plan, path, slabs, stack, journal=Journal(), stop=threading.Event())
+        if slabs.apart:
+            packets = [placed(packet) for packet in packets]
+        writer = writer.begin(template, packets)
+        assert isinstance(writer, DirectWriter)
+        assert not slabs.apart
+        writer.write(packets)
+        writer.close()
     assert left(tmp_path) == ["out.mov"]
+    assert path.read_bytes() == written_here.read_bytes()
 
 
-def test_what_it_notices_is_in_the_runs_journal(clip: Path, tmp_path: Path) -> None:
+def test_it_finds_modules_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative names mean what they meant when this process began, and what is no text means nothing."""
+    monkeypatch.setattr(sys, "path", ["", "lib\udcff", tmp_path, *sys.path])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "signal.py").write_text("raise SystemExit(9)")
+    found = another_python.modules()
+    assert found[:2] == [f"{another_python.ORIGINAL_DIR}/", f"{another_python.ORIGINAL_DIR}/lib\udcff"]
+    assert tmp_path not in found
+    here, there = os.pipe()
+    one = another_python.start("import signal, gpupipe, os; os.write(int(sys.argv[1]), b'begun')", (there,))
+    os.close(there)
+    try:
+        assert os.getsid(one.pid) == one.pid, "Ctrl-C in a terminal would reach it"
+        assert one.wait(20) == 0
+        assert os.read(here, 9) == b"begun"
+    finally:
+        os.close(here)
+
+
+@pytest.fixture
+def slow_to_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process waits for its last words to be heard before it makes the file whole."""
+    slow = "import time; from gpupipe.render.writer import DirectWriter as W\nW.close = lambda self: time.sleep(99)\n"
+    monkeypatch.setattr(writer_process, "_CODE", slow + writer_process._CODE)
+
+
+@pytest.mark.usefixtures("slow_to_close")
+def test_a_run_is_stopped_while_the_file_is_made_whole(
+    clip: Path, tmp_path: Path, started: list, written_here: Path
+) -> None:
+    path, stop = tmp_path / "out.mov", threading.Event()
+    writer = opened(planned(clip, path), path, Journal(), stop)
+    packets = packets_of(planned(clip, path), written_here)
+    writer.begin(lambda _: None, packets).write(packets)
+    threading.Timer(0.5, stop.set).start()
+    with pytest.raises(StoppedError):
+        writer.close()
+    assert left(tmp_path) == ["out.mov"]
+    writer.abort()
+    assert started[0].poll() == -signal.SIGKILL
+    assert left(tmp_path) == []
+
+
+@pytest.mark.usefixtures("slow_to_close")
+def test_whoever_started_it_is_gone_while_the_file_is_made_whole(
+    clip: Path, tmp_path: Path, started: list, written_here: Path
+) -> None:
+    path = tmp_path / "out.mov"
+    writer = opened(planned(clip, path), path, Journal())
+    packets = packets_of(planned(clip, path), written_here)
+    writer.begin(lambda _: None, packets).write(packets)
+    writer._send(b"")
+    writer._pipe.close()
+    assert started[0].wait(20) == 1
+    assert left(tmp_path) == []
+
+
+def test_no_file_stays_open(clip: Path, tmp_path: Path, written_here: Path) -> None:
+    def once() -> int:
+        path = tmp_path / "out.mov"
+        writer = opened(planned(clip, path), path, Journal())
+        writer.begin(lambda _: None, packets).write(packets)
+        writer.close()
+        writer.abort()
+        del writer
+        gc.collect()
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    packets = packets_of(planned(clip, tmp_path / "out.mov"), written_here)
+    assert once() == once()
+
+
+def test_what_it_notices_is_in_the_runs_journal(clip: Path, tmp_path: Path, written_here: Path) -> None:
     """Times that do not rise, say: they are moved, and that is told with its place."""
     plan, journal = planned(clip, tmp_path / "out.mov"), Journal()
-    carried_out(plan)
-    with av.open(str(plan.output)) as file:
-        packets = [packet for packet in file.demux(video=0) if packet.size]
-    for packet in packets:
-        packet.pts = packet.dts = round(packet.pts * packet.time_base / plan.encoder.time_base)
+    packets = packets_of(plan, written_here)
     packets[2].pts = packets[2].dts = packets[1].dts
-    writer = writer_process.WriterProcess(plan, tmp_path / "again.mov", Slabs(SLAB), journal, threading.Event())
-    writer.begin(lambda _: None, packets)
+    writer = opened(plan, plan.output, journal)
+    assert writer.begin(lambda _: None, packets) is writer
     writer.write(packets)
     writer.close()
     writer.abort()
     (entry,) = journal.entries.values()
     assert (entry.code, entry.count, len(entry.places)) == ("dts-repaired", 1, 1)
-    assert left(tmp_path) == ["again.mov", "out.mov"]
+    assert left(tmp_path) == ["out.mov"]
 
 
 @pytest.mark.parametrize("pixels", ["yuvj420p", "yuvj422p", "yuvj444p"])
