@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -25,7 +26,7 @@ from gpupipe.errors import MediaError, StoppedError
 from gpupipe.journal import Journal
 from gpupipe.media.probe import probe
 from gpupipe.plan import make_plan
-from gpupipe.render import another_python, render, segmented, writer_process
+from gpupipe.render import another_python, render, runner, segmented, writer_process
 from gpupipe.render.slabs import SLAB, Slabs
 from gpupipe.render.writer import DirectWriter
 
@@ -258,9 +259,31 @@ def test_it_finds_modules_from_any_folder(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def slow_to_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process waits for its last words to be heard before it makes the file whole."""
+    """As a file of many gigabytes on a slow volume."""
     slow = "import time; from gpupipe.render.writer import DirectWriter as W\nW.close = lambda self: time.sleep(99)\n"
     monkeypatch.setattr(writer_process, "_CODE", slow + writer_process._CODE)
+
+
+def test_where_memory_is_short_the_same_process_goes_on(
+    clip: Path, tmp_path: Path, started: list, written_here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of the third segment is written, and comes once more; nothing of it is lost or given twice."""
+    monkeypatch.setattr(runner, "PART", 2)
+    deliver, failed = runner.Runner._deliver, []
+
+    def short(self, index: int, number: int, *more) -> None:
+        if (index, number) == (2, 2) and not failed:
+            time.sleep(0.5)  # what is before it is written
+            failed.append(index)
+            raise MemoryError
+        deliver(self, index, number, *more)
+
+    monkeypatch.setattr(runner.Runner, "_deliver", short)
+    path = tmp_path / "out.mov"
+    carried_out(planned(clip, path))
+    assert failed
+    assert [one.wait(5) for one in started] == [0]
+    assert path.read_bytes() == written_here.read_bytes()
 
 
 @pytest.mark.usefixtures("slow_to_close")
