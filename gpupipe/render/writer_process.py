@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
-import struct
 import subprocess
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from gpupipe.media.output import shown
 from gpupipe.plan.stored import dump
 from gpupipe.render import another_python
 from gpupipe.render.feed import check_stop
+from gpupipe.render.rows import counts, told
 from gpupipe.render.slabs import memory_file
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ SESSIONS = 8
 """Decoders from which on their pictures may be more than a thread writes."""
 ON_THE_WAY = 1 / 8
 """Of the slabs at most, in bytes of packets that are not written yet; then whoever gives more waits."""
-COUNT = struct.Struct("<q")
-ROW = struct.Struct("<qqqqq")
-"""A packet: where its bytes lie in the slabs (-1: they follow the rows), how many, pts, dts, duration."""
 _CODE = "from gpupipe.render.writer_served import serve; serve(*map(int, sys.argv[1:]))"
 START = 60.0
 """Seconds that the process has to say that it is there."""
@@ -54,14 +51,6 @@ def suits(plan: Plan, slabs: Slabs | None) -> bool:
     """Whether a run has so many pictures that a process of its own should write them."""
     alone = encoder_facts(plan.encoder.encoder).alone
     return alone and plan.sessions >= SESSIONS and slabs is not None and slabs.file >= 0 and another_python.can_be()
-
-
-def counts(file: int) -> memoryview:
-    """A page of memory of both processes, to be read without asking: first, how many messages are written.
-
-    A number of it is read and written as a whole.
-    """
-    return memoryview(mmap.mmap(file, mmap.PAGESIZE)).cast("q")
 
 
 class WriterProcess:
@@ -130,14 +119,8 @@ class WriterProcess:
         """See `Writer`."""
         if not packets:
             return  # to send nothing is to say that it is over
-        rows, loose, size = [], [], 0
-        for packet in packets:
-            at = getattr(packet, "at", -1)  # of `codecs.intra.Placed`
-            if at < 0:
-                loose.append(bytes(packet))
-            rows.append(ROW.pack(at, packet.size, packet.pts, packet.dts, packet.duration))
-            size += packet.size
-        self._send(COUNT.pack(len(rows)) + b"".join(rows + loose))
+        self._send(told(packets))
+        size = sum([packet.size for packet in packets])
         self._sent += 1
         self._bytes += size
         self._held.append((self._sent, size, packets))

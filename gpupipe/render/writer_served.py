@@ -10,23 +10,22 @@ import threading
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import av
+from typing import TYPE_CHECKING, NoReturn
 
 from gpupipe.codecs.described import described
 from gpupipe.errors import carried
 from gpupipe.journal import Journal
 from gpupipe.media.output import UNFINISHED
 from gpupipe.plan.stored import load
+from gpupipe.render.rows import counts, heard
 from gpupipe.render.short import short_memory
 from gpupipe.render.target import open_muxer
 from gpupipe.render.writer import DirectWriter
-from gpupipe.render.writer_process import COUNT, ROW, counts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from fractions import Fraction
+
+    import av
 
     from gpupipe.codecs.base import Packet
     from gpupipe.plan import Plan
@@ -80,7 +79,7 @@ def _write(
         stack.callback(muxer.abort)
         writer = DirectWriter(plan, muxer, stack)
         while message := there.recv_bytes():
-            packets = _packets(message, slabs, plan.encoder.time_base)
+            packets = heard(message, slabs, plan.encoder.time_base)
             if not number:
                 writer.begin(template, packets)
             writer.write(packets)
@@ -95,17 +94,3 @@ def _mind(there: Connection, path: Path) -> None:
     with suppress(OSError, EOFError):
         there.recv_bytes()  # nothing more is said: this ends when they do
     _forsaken(path)
-
-
-def _packets(message: bytes, slabs: memoryview, time_base: Fraction) -> list[Packet]:
-    """What a message tells of; its bytes where they are, or behind the rows."""
-    (count,), packets = COUNT.unpack_from(message), []
-    loose = COUNT.size + count * ROW.size
-    for at, size, pts, dts, duration in ROW.iter_unpack(message[COUNT.size : loose]):
-        data: Any = slabs[at : at + size] if at >= 0 else message[loose : loose + size]
-        packet: Packet = av.Packet(data)
-        loose += size if at < 0 else 0
-        packet.pts, packet.dts, packet.duration = pts, dts, duration
-        packet.time_base, packet.is_keyframe = time_base, True
-        packets.append(packet)
-    return packets
