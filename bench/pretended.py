@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 STOP = threading.Event()
 BATCH = 16
-WAITING = 1 << 28
+WAITING = 1 << 30
 
 
 class Lane(CpuLane):
