@@ -194,7 +194,7 @@ def spent() -> tuple[float, int]:
 def round_of(plan: Plan, *, apart: bool) -> dict[str, float]:
     """One whole run; microseconds and waits a picture."""
     before, (cpu, waits) = time.monotonic(), spent()
-    with nullcontext() if apart else by_a_thread():
+    with by_a_thread(8 if apart else 1 << 30):
         run = written(plan, STOP)
     after = spent()
     each = 1 / run.frames

@@ -44,10 +44,10 @@ STOP = threading.Event()
 
 
 @contextmanager
-def by_a_thread() -> Iterator[None]:
-    """Whole runs are written in this process."""
+def by_a_thread(sessions: int = 1 << 30) -> Iterator[None]:
+    """Whole runs are written in this process, or by one of its own from so many sessions on."""
     before = writer_process.SESSIONS
-    writer_process.SESSIONS = 1 << 30
+    writer_process.SESSIONS = sessions
     try:
         yield
     finally:
@@ -55,9 +55,7 @@ def by_a_thread() -> Iterator[None]:
 
 
 def _whole(plan: Plan, *, apart: bool) -> Run:
-    if apart:
-        return written(plan, STOP)
-    with by_a_thread():
+    with by_a_thread(8 if apart else 1 << 30):
         return written(plan, STOP)
 
 

@@ -30,12 +30,18 @@ def told(packets: Sequence[Packet]) -> bytes:
     return _COUNT.pack(len(rows)) + b"".join(rows + loose)
 
 
-def heard(message: bytes, slabs: memoryview, time_base: Fraction) -> list[Packet]:
-    """What a message tells of; its bytes where they are, or behind the rows."""
+def heard(message: bytes, slabs: memoryview, time_base: Fraction, *, alone: bool) -> list[Packet]:
+    """What a message tells of; its bytes where they are, or behind the rows.
+
+    Unless the video is the `alone` stream of its file, libav holds packets back to write streams in step, by reference
+    and longer than the slabs stay as they are: then bytes are copied.
+    """
     (count,), packets = _COUNT.unpack_from(message), []
     loose = _COUNT.size + count * _ROW.size
     for at, size, pts, dts, duration in _ROW.iter_unpack(message[_COUNT.size : loose]):
         data: Any = slabs[at : at + size] if at >= 0 else message[loose : loose + size]
+        if not alone:
+            data = bytes(data)
         packet: Packet = av.Packet(data)
         loose += size if at < 0 else 0
         packet.pts, packet.dts, packet.duration = pts, dts, duration

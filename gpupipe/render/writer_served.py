@@ -68,6 +68,7 @@ def _write(
     plan: Plan, path: Path, there: Connection, slabs: memoryview, written: memoryview, *, journal: Journal
 ) -> None:  # fmt: skip
     number, scratch = 0, []
+    alone = all(track.action == "drop" or track.index == plan.source.video.index for track in plan.tracks)
 
     def template(first: Sequence[Packet]) -> av.VideoStream:
         stream, needed = described(plan.encoder, bytes(first[0]))
@@ -79,7 +80,7 @@ def _write(
         stack.callback(muxer.abort)
         writer = DirectWriter(plan, muxer, stack)
         while message := there.recv_bytes():
-            packets = heard(message, slabs, plan.encoder.time_base)
+            packets = heard(message, slabs, plan.encoder.time_base, alone=alone)
             if not number:
                 writer.begin(template, packets)
             writer.write(packets)

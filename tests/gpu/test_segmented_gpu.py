@@ -116,6 +116,7 @@ def test_many_sessions_are_written_by_a_process_of_their_own(
 ) -> None:
     """The bytes of a run with few, sound and all."""
     source, begun = probe(clips / "gopro_tmcd_timecode_gpmf_data.mp4"), []
+    monkeypatch.setattr(writer_process, "SESSIONS", 8)
     monkeypatch.setattr(writer_process, "WriterProcess", watched(writer_process.WriterProcess, begun))
     for sessions in (9, 2):
         config = {"segments": {"seconds": 0.1}, "sessions": sessions, "output": {"video": {"codec": codec}}}
@@ -127,8 +128,8 @@ def test_many_sessions_are_written_by_a_process_of_their_own(
 
 
 def watched(kind: type, begun: list) -> object:
-    def made(*args):
-        begun.append(kind(*args))
+    def made(*args, **more):
+        begun.append(kind(*args, **more))
         return begun[-1]
 
     return made

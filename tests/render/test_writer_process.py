@@ -132,6 +132,21 @@ def placed(packet: av.Packet) -> Placed:
     return made
 
 
+def test_pictures_that_libav_holds_back_stay_as_they_were(corpus: Path, tmp_path: Path, started: list) -> None:
+    """A track that has few packets makes it wait with those of the video, while lanes fill the slabs anew."""
+    source, files = corpus / "files" / "gopro_tmcd_timecode_gpmf_data.mp4", []
+    for waiting in (2 * SLAB, 0):
+        config = {
+            "stages": [{"resize": {"width": 96, "height": 54}}], "output": {"video": PRORES}, "resume": "off",
+            "segments": {"seconds": 0.1}, "sessions": 2,
+        }  # fmt: skip
+        files.append(tmp_path / f"{waiting}.mov")
+        plan = make_plan(parse_config(config), probe(source), files[-1], device="cpu")
+        carried_out(dataclasses.replace(plan, waiting_bytes=waiting))
+    assert len(started) == 1
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
 def left(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
