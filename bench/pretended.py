@@ -17,7 +17,6 @@ import os
 import resource
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from contextlib import ExitStack, nullcontext
@@ -37,12 +36,11 @@ import torch
 
 from bench.matrix import small
 from bench.measured import head, keep
-from bench.writing import by_a_thread
+from bench.writing import whole
 from gpupipe.bench.clip import RECIPES, make_clip
-from gpupipe.bench.flow import written
 from gpupipe.codecs import nvdec_session, pynv
-from gpupipe.codecs.described import described
-from gpupipe.codecs.intra import copied, intra_packets
+from gpupipe.codecs.described import DescribedEncoder
+from gpupipe.codecs.intra import intra_packets
 from gpupipe.config import parse_config
 from gpupipe.device import cuda
 from gpupipe.device.cpu import CpuLane
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
     from gpupipe.frame import FrameBatch
     from gpupipe.plan import Plan
 
-STOP = threading.Event()
 BATCH = 16
 WAITING = 1 << 30
 
@@ -114,7 +111,7 @@ class Decoder:
         return [Frame(data.pts)] if data.bsl else []
 
 
-class Encoder:
+class Encoder(DescribedEncoder):
     """Stands for nvJPEG's lane; meets `base.AloneEncoder`."""
 
     def __init__(self, settings: EncoderSettings, jpeg: bytes) -> None:
@@ -122,26 +119,10 @@ class Encoder:
         self._spans = [(n * len(jpeg), (n + 1) * len(jpeg)) for n in range(BATCH)]
         self._data = np.frombuffer(jpeg * BATCH, np.uint8)
 
-    def encode(self, batch: FrameBatch) -> list[Packet]:
-        """See `base.Encoder`."""
-        return self.encode_into(batch, copied)
-
     def encode_into(self, batch: FrameBatch, keep: Keep) -> list[Packet]:
         """See `base.AloneEncoder`."""
         time.sleep(0)
         return intra_packets(batch, keep(self._data, self._spans[: batch.valid]), self.settings.time_base)
-
-    def finish(self) -> list[Packet]:
-        """See `base.Encoder`."""
-        return []
-
-    def template(self, first: Sequence[Packet]) -> av.VideoStream:
-        """See `base.Encoder`."""
-        stream, self._scratch = described(self.settings, bytes(first[0]))
-        return stream
-
-    def close(self) -> None:
-        """See `base.Encoder`."""
 
 
 def jpeg_of(size: int) -> bytes:
@@ -194,8 +175,7 @@ def spent() -> tuple[float, int]:
 def round_of(plan: Plan, *, apart: bool) -> dict[str, float]:
     """One whole run; microseconds and waits a picture."""
     before, (cpu, waits) = time.monotonic(), spent()
-    with by_a_thread(8 if apart else 1 << 30):
-        run = written(plan, STOP)
+    run = whole(plan, apart=apart)
     after = spent()
     each = 1 / run.frames
     return {

@@ -17,11 +17,11 @@ import sys
 import tempfile
 import threading
 from collections import defaultdict
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does; read when torch is loaded
@@ -36,26 +36,16 @@ from gpupipe.render import writer_process
 from gpupipe.render.codecs import encoder_maker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from gpupipe.plan import Plan
 
 STOP = threading.Event()
 
 
-@contextmanager
-def by_a_thread(sessions: int = 1 << 30) -> Iterator[None]:
-    """Whole runs are written in this process, or by one of its own from so many sessions on."""
-    before = writer_process.SESSIONS
-    writer_process.SESSIONS = sessions
-    try:
-        yield
-    finally:
-        writer_process.SESSIONS = before
-
-
-def _whole(plan: Plan, *, apart: bool) -> Run:
-    with by_a_thread(8 if apart else 1 << 30):
+def whole(plan: Plan, *, apart: bool) -> Run:
+    """A run to its file, written in this process or by one of its own."""
+    with mock.patch.object(writer_process, "SESSIONS", 8 if apart else 1 << 30):
         return written(plan, STOP)
 
 
@@ -72,8 +62,8 @@ def cases(plan: Plan) -> dict[str, Callable[[], Run]]:
     return {
         "decode": lambda: unwritten(first_steps(plan, 0), lambda _: Discard(), STOP),
         "encode": lambda: unwritten(plan, encoder_maker(plan), STOP),
-        "by a thread": partial(_whole, plan, apart=False),
-        "by a process": partial(_whole, plan, apart=True),
+        "by a thread": partial(whole, plan, apart=False),
+        "by a process": partial(whole, plan, apart=True),
     }
 
 

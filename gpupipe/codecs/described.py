@@ -1,4 +1,4 @@
-"""How bitstreams are described whose pictures stand alone: by the plan and the first of them, no encoder is needed."""
+"""Bitstreams whose pictures stand alone: what their encoders share, and how they are described without one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,44 @@ from typing import TYPE_CHECKING, Any
 
 import av
 
+from gpupipe.codecs.base import AloneEncoder
+from gpupipe.codecs.intra import copied
 from gpupipe.codecs.prores.profile import profile_of
 from gpupipe.color import AV_RANGE
 
 if TYPE_CHECKING:
-    from gpupipe.codecs.base import EncoderSettings
+    from collections.abc import Sequence
+
+    from gpupipe.codecs.base import EncoderSettings, Packet
+    from gpupipe.frame import FrameBatch
 
 
 _ALPHA = 25
 """Byte of a ProRes frame whose lower half says what alpha there is (SMPTE RDD 36, 5.1.1)."""
+
+
+class DescribedEncoder(AloneEncoder):
+    """All of `base.AloneEncoder` but `encode_into`; made, it has its `settings`."""
+
+    _scratch: Any = None
+    """What the template's stream is of."""
+
+    def encode(self, batch: FrameBatch) -> list[Packet]:
+        """See `base.Encoder`."""
+        return self.encode_into(batch, copied)
+
+    def finish(self) -> list[Packet]:
+        """See `base.Encoder`; nothing is ever held."""
+        return []
+
+    def template(self, first: Sequence[Packet]) -> av.VideoStream:
+        """See `base.Encoder`."""
+        stream, self._scratch = described(self.settings, bytes(first[0]))
+        return stream
+
+    def close(self) -> None:
+        """See `base.Encoder`."""
+        self._scratch = None
 
 
 def described(settings: EncoderSettings, first: bytes) -> tuple[av.VideoStream, Any]:

@@ -6,18 +6,16 @@ nvJPEG converts nothing. A coded picture's own header tells the muxer the rest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpupipe.codecs import nvjpeg_library, pynv
-from gpupipe.codecs.described import described
-from gpupipe.codecs.intra import copied, intra_packets
+from gpupipe.codecs.described import DescribedEncoder
+from gpupipe.codecs.intra import intra_packets
 from gpupipe.device.driver import driver
 from gpupipe.errors import DeviceError, PlanError, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import av
+    from collections.abc import Mapping
 
     from gpupipe.codecs.base import EncoderSettings, Keep, Packet
     from gpupipe.codecs.nvjpeg_library import Library
@@ -99,7 +97,7 @@ def optimal_huffman(options: Mapping[str, str]) -> bool:
     return _HUFFMAN[wanted]
 
 
-class NvjpegEncoder:
+class NvjpegEncoder(DescribedEncoder):
     """Encodes every picture by itself on the GPU; meets `base.AloneEncoder`.
 
     Args:
@@ -121,11 +119,6 @@ class NvjpegEncoder:
 
         count = states(source.area, batch)
         self._coder = Coder(library or nvjpeg_library.load(), source, quality, lane, count, optimal=optimal)
-        self._scratch: Any = None
-
-    def encode(self, batch: FrameBatch) -> list[Packet]:
-        """See `base.Encoder`."""
-        return self.encode_into(batch, copied)
 
     def encode_into(self, batch: FrameBatch, keep: Keep) -> list[Packet]:
         """See `base.AloneEncoder`; `batch.planes` are Y, U, V of (N, H, W) uint8 with packed rows of any pitch."""
@@ -137,16 +130,3 @@ class NvjpegEncoder:
         except RuntimeError as error:
             raise DeviceError(f"nvJPEG failed: {first_line(error)}", where=self._lane.device) from None
         return intra_packets(batch, coded, self.settings.time_base)
-
-    def finish(self) -> list[Packet]:
-        """See `base.Encoder`; nothing is ever held."""
-        return []
-
-    def template(self, first: Sequence[Packet]) -> av.VideoStream:
-        """See `base.Encoder`."""
-        stream, self._scratch = described(self.settings, bytes(first[0]))
-        return stream
-
-    def close(self) -> None:
-        """See `base.Encoder`."""
-        self._scratch = None

@@ -172,16 +172,9 @@ def _fresh(call: Transform) -> bool:
 
 
 def _prepared(
-    step: Step,
-    number: int,
-    journal: Journal,
-    *,
-    rows: int,
-    held: Sequence[Choice],
-    chosen: list[Choice],
-    graphs: bool,
-    own: bool,
-) -> Transform:
+    step: Step, number: int, journal: Journal, *,
+    rows: int, held: Sequence[Choice], chosen: list[Choice], graphs: bool, own: bool,
+) -> Transform:  # fmt: skip
     """A stage, the `number`th of the plan, ready to run; `chosen` gets what it runs on."""
     made = stage_of(step)
     made.hold([choice for choice in held if choice.stage == number])

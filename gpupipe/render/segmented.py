@@ -27,7 +27,7 @@ from gpupipe.render.sessions import EncoderSessions
 from gpupipe.render.slabs import Slabs
 from gpupipe.render.target import open_muxer
 from gpupipe.render.watch import enter
-from gpupipe.render.writer import DirectWriter
+from gpupipe.render.writer import DirectWriter, PlainWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,14 +77,15 @@ def _writer(
 ) -> Writer:
     """In a process of its own where pictures are many and such a process can be had."""
 
-    def here() -> DirectWriter:
+    def here(kind: type[DirectWriter] = DirectWriter) -> DirectWriter:
         muxer = open_muxer(plan, path, journal)
         stack.callback(muxer.abort)
-        return DirectWriter(plan, muxer, stack)
+        return kind(plan, muxer, stack)
 
     if slabs is not None and writer_process.suits(plan, slabs):
         with suppress(OSError):
-            return writer_process.WriterProcess(plan, path, slabs, journal=journal, stop=stop, here=here)
+            instead = partial(here, PlainWriter)
+            return writer_process.WriterProcess(plan, path, slabs, journal=journal, stop=stop, here=instead)
     return here()
 
 

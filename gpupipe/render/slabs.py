@@ -84,18 +84,15 @@ class Slabs:
             self.taken()
         with self._lock:
             runs = list(self._runs(segment, spans))
-        kept: list[Any] = []
+        kept: list[tuple[int, memoryview]] = []
         for number, place, run in runs:
             begin, end = run[0][0], run[-1][1]
             if place is None:
-                kept += [Placed(-1, one) for one in copied(data, run)] if self.apart else copied(data, run)
+                kept += [(-1, one) for one in copied(data, run)]
                 continue
             np.frombuffer(place, np.uint8)[:] = data[begin:end]  # lets go of Python's lock: once for all of them
-            if self.apart:
-                kept += [Placed(number + at - begin, place[at - begin : to - begin]) for at, to in run]
-            else:
-                kept += [place[at - begin : to - begin] for at, to in run]
-        return kept
+            kept += [(number + at - begin, place[at - begin : to - begin]) for at, to in run]
+        return [Placed(*one) for one in kept] if self.apart else [memory for _, memory in kept]
 
     def taken(self) -> None:
         """Waits until the process holds all of the memory."""

@@ -66,7 +66,6 @@ class DirectWriter:
 
     def write(self, packets: list[Packet]) -> None:
         """See `Writer`."""
-        packets = [plain(one) for one in packets]
         if packets and not self._copied.left:
             self._muxer.write_video(*packets)
             return
@@ -82,3 +81,11 @@ class DirectWriter:
     def abort(self) -> None:
         """See `Writer`."""
         self._muxer.abort()
+
+
+class PlainWriter(DirectWriter):
+    """For a run whose first packets are meant for another process, see `codecs.intra.Placed`."""
+
+    def write(self, packets: list[Packet]) -> None:
+        """See `Writer`."""
+        super().write([plain(one) for one in packets])

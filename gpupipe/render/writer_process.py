@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from gpupipe.render.writer import Template, Writer
 
 SESSIONS = 1 << 30
-"""Decoders from which on a process of its own writes: none has so many. It is off: with a real file of short segments
-pictures were overwritten before they were read there, see ARCHITECTURE. Eight is what it is meant to be."""
+"""Decoders from which on a process of its own writes; none has so many, so it is off. Eight is what it is meant to be,
+once the GPU tests have run with what `rows.heard` copies for files of several streams."""
 ON_THE_WAY = 1 / 8
 """Of the slabs at most, in bytes of packets that are not written yet; then whoever gives more waits."""
 _CODE = "from gpupipe.render.writer_served import serve; serve(*map(int, sys.argv[1:]))"

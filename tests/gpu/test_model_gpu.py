@@ -155,9 +155,13 @@ def test_a_replay_of_the_stage_is_the_stage(engine: str, tile: int | str, batch:
     there(engine)
     source = surface("nv12", 320, 192)
     settings = {"card": SR, "engine": engine, "tile": tile, "batch": batch}
-    rows, several = 3, 4
+    assert_replayed(settings, source, rows=3, several=4, seed=7)
+
+
+def assert_replayed(settings: dict, source: FrameFormat, *, rows: int, several: int, seed: int) -> None:
+    """Batches through the stage in CUDA Graphs of one pool give the bits of the stage called."""
     chain = Chain(steps_of([("model", settings)], source), CudaLane("cuda:0"), rows=rows)
-    pool = surfaces(source, rows * several, 7)
+    pool = surfaces(source, rows * several, seed)
     batches = [pool[n * rows : (n + 1) * rows] for n in range(several)]
     wanted = eager(chain, source, CudaLane("cuda:0"), batches)
     got = replayed(chain, source, rows, batches)

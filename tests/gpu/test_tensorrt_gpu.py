@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING
 import av
 import pytest
 import torch
-from test_graphs_gpu import eager, replayed, same, steps_of, surface, surfaces
-from test_model_gpu import CARDS, SR, network, run, selected, there
+from test_graphs_gpu import surface
+from test_model_gpu import CARDS, SR, assert_replayed, network, run, selected, there
 
 from gpupipe.collector import no_collection
-from gpupipe.device.cuda import CudaLane
 from gpupipe.engines.base import Profile
 from gpupipe.engines.check import agreement, test_pictures
 from gpupipe.errors import EngineError
 from gpupipe.models.card import find
 from gpupipe.models.extras import pictures_taken
-from gpupipe.render.chain import Chain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,14 +84,8 @@ def runner(run, x: torch.Tensor) -> tuple[torch.cuda.Stream, torch.cuda.CUDAGrap
 @pytest.mark.parametrize("name", CARDS)
 def test_in_the_chains_graph(name: str, fetched) -> None:
     fetched(name)
-    source, rows, several = surface("nv12", 320, 192), 2, 3
     settings = {"card": name, "engine": "tensorrt", "tile": "off", "batch": 1}
-    chain = Chain(steps_of([("model", settings)], source), CudaLane("cuda:0"), rows=rows)
-    pool = surfaces(source, rows * several, 5)
-    batches = [pool[n * rows : (n + 1) * rows] for n in range(several)]
-    wanted = eager(chain, source, CudaLane("cuda:0"), batches)
-    got = replayed(chain, source, rows, batches)
-    assert [same(a, b, rows) for a, b in zip(got, wanted, strict=True)] == [True] * several
+    assert_replayed(settings, surface("nv12", 320, 192), rows=2, several=3, seed=5)
 
 
 def test_one_that_refuses_this_gpu_leaves_the_run_to_the_next_engine(cache: Path, clips: Path, tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from gpupipe.codecs.described import described
-from gpupipe.codecs.intra import copied, intra_packets
+from gpupipe.codecs.described import DescribedEncoder
+from gpupipe.codecs.intra import intra_packets
 from gpupipe.codecs.native import planes_of
 from gpupipe.codecs.prores.coder import Coded, Coder
 from gpupipe.codecs.prores.profile import profile_of
@@ -16,16 +16,12 @@ from gpupipe.device.staging import PinnedBytes
 from gpupipe.errors import device_failure, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import av
-
     from gpupipe.codecs.base import EncoderSettings, Keep, Packet
     from gpupipe.device.base import Lane
     from gpupipe.frame import FrameBatch
 
 
-class ProresEncoder:
+class ProresEncoder(DescribedEncoder):
     """Encodes every picture by itself, batch by batch; meets `base.Encoder`.
 
     A fourth plane, (N, H, W) of `input_format.alpha` bits, or of the picture's, is alpha (opaque at its top code): the
@@ -50,11 +46,6 @@ class ProresEncoder:
         if graphed and self._coder.graphable and not source.alpha:
             self._repeated = Repeated(self._coder, source, graphed, lane)
             self._staging.room(graphed * self._coder.frame_bytes)  # pinned now: that would hold up decoders later
-        self._scratch: Any = None
-
-    def encode(self, batch: FrameBatch) -> list[Packet]:
-        """See `base.Encoder`."""
-        return self.encode_into(batch, copied)
 
     def encode_into(self, batch: FrameBatch, keep: Keep) -> list[Packet]:
         """See `base.AloneEncoder`; `batch.planes` are Y, Cb, Cr and perhaps alpha."""
@@ -75,16 +66,3 @@ class ProresEncoder:
         if self._repeated is not None and self._repeated.takes(planes):
             return self._repeated.code(planes)
         return self._coder.write(self._coder.choose(planes))
-
-    def finish(self) -> list[Packet]:
-        """See `base.Encoder`; nothing is ever held."""
-        return []
-
-    def template(self, first: Sequence[Packet]) -> av.VideoStream:
-        """See `base.Encoder`."""
-        stream, self._scratch = described(self.settings, bytes(first[0]))
-        return stream
-
-    def close(self) -> None:
-        """See `base.Encoder`."""
-        self._scratch = None
